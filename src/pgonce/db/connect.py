@@ -1,0 +1,81 @@
+"""Which database is meant, and one connection to it.
+
+URLs, password files, services and TLS are libpq's business: what the user wrote is passed through and never taken
+apart by us.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pgonce.errors import ConfigurationError
+
+# libpq's own settings count as a configured database only if one of these says where it is.
+LIBPQ_PLACES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGSERVICE", "PGDATABASE")
+
+# A server that does not answer a connection request at all (frozen, firewalled) must not hang a job for ever.
+CONNECT_TIMEOUT_S = 10
+
+_DRIVER_SUFFIX = re.compile(r"^(postgres(?:ql)?)\+\w+://")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database to work in: libpq's connection string, and where it was named (for messages)."""
+
+    conninfo: str
+    named_by: str
+
+    @property
+    def label(self) -> str:
+        """Describe the database for a message, without its password."""
+        parts = conninfo_to_dict(self.conninfo)
+        place = parts.get("host") or parts.get("hostaddr") or parts.get("service") or "the default host"
+        port = f":{parts['port']}" if parts.get("port") else ""
+        user = f" as {parts['user']}" if parts.get("user") else ""
+        return f"database {parts.get('dbname') or '(default)'} at {place}{port}{user}"
+
+
+def named_target(dsn: str | None, environment: Mapping[str, str]) -> Target | None:
+    """Find the database the user named: the option, PGONCE_DATABASE_URL, DATABASE_URL, then libpq's own variables.
+
+    Returns None when nothing names one; then the embedded server is meant.
+    Raises ConfigurationError when what was named cannot be understood by libpq.
+    """
+    for value, named_by in (
+        (dsn, "--dsn"),
+        (environment.get("PGONCE_DATABASE_URL"), "PGONCE_DATABASE_URL"),
+        (environment.get("DATABASE_URL"), "DATABASE_URL"),
+    ):
+        if value:
+            conninfo = _DRIVER_SUFFIX.sub(r"\1://", value)
+            try:
+                conninfo_to_dict(conninfo)
+            except psycopg.ProgrammingError as error:
+                raise ConfigurationError(
+                    f"the database named by {named_by} cannot be understood: {str(error).strip()}. "
+                    "Write it as postgresql://user@host/database or as host=... dbname=..."
+                ) from error
+            return Target(conninfo=conninfo, named_by=named_by)
+    if any(environment.get(name) for name in LIBPQ_PLACES):
+        return Target(conninfo="", named_by="libpq's environment")
+    return None
+
+
+def connect(target: Target, *, application: str) -> psycopg.Connection:
+    """Open one connection in autocommit mode, with nothing prepared (a pooler may serve it).
+
+    Raises psycopg.OperationalError; what that means is decided by the phase it happens in.
+    """
+    given = conninfo_to_dict(target.conninfo)
+    extra: dict[str, str | int] = {}
+    if "connect_timeout" not in given:
+        extra["connect_timeout"] = CONNECT_TIMEOUT_S
+    if "application_name" not in given:
+        extra["application_name"] = application
+    return psycopg.connect(make_conninfo(target.conninfo, **extra), autocommit=True, prepare_threshold=None)

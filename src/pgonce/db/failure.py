@@ -1,0 +1,82 @@
+"""What became of a transaction that did not simply commit, in terms the engine can decide by."""
+
+from __future__ import annotations
+
+import psycopg
+
+from pgonce.model.policy import Decision, Failure, Phase, decide
+
+
+class CommitInDoubt(Exception):
+    """COMMIT was sent and no definite answer came. Never success, never failure: it has to be resolved by a row."""
+
+
+class DatabaseFailure(Exception):
+    """A transaction ended without being applied; ``decision`` says what the policy makes of it."""
+
+    def __init__(self, message: str, decision: Decision, *, sqlstate: str | None = None) -> None:
+        super().__init__(message)
+        self.decision = decision
+        self.sqlstate = sqlstate
+
+
+def standby(label: str) -> DatabaseFailure:
+    """Say that the server is a standby: nothing can be written there, a primary may be back soon."""
+    return _of_code(f"the {label} is a standby that accepts no writes", "25006")
+
+
+def swallowed() -> DatabaseFailure:
+    """Say that a statement failed and somebody carried on: COMMIT would have rolled back without a word."""
+    return _of_code("a statement failed inside the transaction and the error was ignored", "25P02")
+
+
+def ended_inside(status: str) -> DatabaseFailure:
+    """Say that something that ran in the transaction ended it."""
+    return _of_code(f"the transaction was ended by a statement in it (now {status})", "25P01")
+
+
+def replaced_inside() -> DatabaseFailure:
+    """Say that another transaction stands where the one that was begun should be."""
+    return _of_code("a statement in the transaction committed it and began another", "25001")
+
+
+def rolled_back(tag: str) -> DatabaseFailure:
+    """Say that COMMIT was answered with another tag than COMMIT."""
+    failure = Failure(phase=Phase.COMMIT, severity=None, commit_answered_rollback=True)
+    return DatabaseFailure(f"the server answered COMMIT with {tag}: nothing was applied", decide(failure))
+
+
+def refused_by_check(message: str) -> DatabaseFailure:
+    """Say that the user's own check found rows: the reason lies in the chunk's rows."""
+    return _of_code(message, "P0001")
+
+
+def _of_code(message: str, sqlstate: str) -> DatabaseFailure:
+    decision = decide(Failure(phase=Phase.STATEMENT, severity="ERROR", sqlstate=sqlstate))
+    return DatabaseFailure(message, decision, sqlstate=sqlstate)
+
+
+def failure_of(error: psycopg.Error, phase: Phase, *, schema: str, alive: bool, timed_out: bool) -> DatabaseFailure:
+    """Turn the driver's error into a failure with a decision. The text is the server's own, on one line.
+
+    ``alive`` says whether the connection survived, ``timed_out`` whether our own deadline had passed.
+    """
+    diag = error.diag
+    constraint = f"{diag.schema_name}.{diag.constraint_name}" if diag.constraint_name else None
+    decision = decide(
+        Failure(
+            phase=phase,
+            severity=diag.severity_nonlocalized,
+            sqlstate=error.sqlstate,
+            constraint=constraint,
+            ours=frozenset(f"{schema}.{name}" for name in ("event_pkey", "effect_pkey")),
+            timed_out_by_us=timed_out,
+            connection_alive=alive,
+        )
+    )
+    text = diag.message_primary or str(error).strip() or type(error).__name__
+    detail = f" ({diag.message_detail})" if diag.message_detail else ""
+    code = f" [{error.sqlstate}]" if error.sqlstate else ""
+    where = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+    message = " ".join(f"{text}{detail}{code}{where}".split())
+    return DatabaseFailure(message, decision, sqlstate=error.sqlstate)

@@ -1,0 +1,133 @@
+"""The schema of pgonce in a database: its numbered migrations, and whether the database is at the one this code needs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import psycopg
+
+from pgonce.db.statements import qualify, quote_identifier
+from pgonce.db.transaction import Transaction
+from pgonce.errors import ConfigurationError, SchemaMismatch
+
+SCHEMA_NAME_BYTES_MAX = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema: its number, its name, and the SQL for the default schema name."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """The hash of its SQL, kept in the database to tell whether an applied migration was edited afterwards."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    """Read every migration of this version of pgonce, in order."""
+    found = []
+    for entry in sorted(files("pgonce.sql").joinpath("migrations").iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".sql"):
+            number, _, name = entry.name.removesuffix(".sql").partition("_")
+            found.append(Migration(int(number), name, entry.read_text(encoding="utf-8")))
+    return tuple(found)
+
+
+def check_schema_name(schema: str) -> None:
+    """Refuse a schema name that PostgreSQL would cut off or keep for itself. Raises ConfigurationError."""
+    if not schema or len(schema.encode()) > SCHEMA_NAME_BYTES_MAX or schema.startswith("pg_") or "\0" in schema:
+        raise ConfigurationError(
+            f"{schema!r} cannot be a schema name: it needs 1 to {SCHEMA_NAME_BYTES_MAX} bytes and may not begin with pg_"
+        )
+
+
+def applied(transaction: Transaction) -> dict[int, str]:
+    """Return the applied migrations, version to hash; empty when the schema is not there."""
+    name = f"{quote_identifier(transaction.schema)}.migration"
+    found = transaction.connection.execute("select to_regclass(%s)::text", (name,)).fetchone()
+    if found is None or found[0] is None:
+        return {}
+    return {version: sha256 for version, sha256 in transaction.rows("read_migrations")}
+
+
+def require_current(transaction: Transaction) -> None:
+    """Make sure that the database has the schema this code needs.
+
+    Raises SchemaMismatch when it is missing, older or newer. Safe to re-run: it only reads.
+    """
+    wanted, there = migrations()[-1].version, max(applied(transaction), default=0)
+    if there == 0:
+        raise SchemaMismatch(
+            f"the database has no schema {transaction.schema!r} of pgonce. Nothing is made by surprise: run "
+            "pgonce db init first (the embedded server does it by itself)"
+        )
+    if there < wanted:
+        raise SchemaMismatch(f"the schema is at version {there}, this pgonce needs {wanted}: run pgonce db migrate")
+    if there > wanted:
+        raise SchemaMismatch(
+            f"the schema is at version {there}, newer than this pgonce knows ({wanted}): update pgonce"
+        )
+
+
+def migrate(transaction: Transaction) -> list[Migration]:
+    """Bring the schema up to date in the open transaction; returns the migrations that were applied by it.
+
+    One session at a time does this; others wait and then find it done. Raises SchemaMismatch for a schema that is newer
+    than this code or whose applied migrations were edited.
+    Safe to re-run: yes; what is applied is left alone.
+    """
+    check_schema_name(transaction.schema)
+    transaction.row("lock_migrations", schema=transaction.schema)
+    there = applied(transaction)
+    known = {migration.version: migration for migration in migrations()}
+    if max(there, default=0) > max(known):
+        require_current(transaction)
+    edited = [version for version, sha256 in there.items() if known[version].sha256 != sha256]
+    if edited:
+        raise SchemaMismatch(
+            f"migration {edited[0]} was applied with other SQL than this pgonce has; it is from another build. Use that "
+            "build, or start in a fresh schema"
+        )
+    todo = [migration for migration in migrations() if migration.version not in there]
+    if not there:
+        _make_schema(transaction)
+    for migration in todo:
+        transaction.connection.execute(qualify(migration.text, transaction.schema).encode())
+        transaction.rows("insert_migration", version=migration.version, name=migration.name, sha256=migration.sha256)
+    return todo
+
+
+def _make_schema(transaction: Transaction) -> None:
+    connection, schema = transaction.connection, transaction.schema
+    found = connection.execute("select 1 from pg_catalog.pg_namespace where nspname = %s", (schema,)).fetchone()
+    if found is not None:
+        return
+    try:
+        connection.execute(f"create schema {quote_identifier(schema)}".encode())
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"the role may not create the schema {schema!r}. Have it made once by its owner: "
+            f"create schema {quote_identifier(schema)} authorization ROLE"
+        ) from error
+
+
+def sql_text(schema: str) -> str:
+    """Return the SQL of all migrations, for those who apply it by their own means."""
+    check_schema_name(schema)
+    parts = [f"create schema if not exists {quote_identifier(schema)};\n"]
+    for migration in migrations():
+        parts.append(qualify(migration.text, schema))
+        record = (
+            f"insert into pgonce.migration (version, name, sha256) "
+            f"values ({migration.version}, '{migration.name}', '{migration.sha256}');\n"
+        )
+        parts.append(qualify(record, schema))
+    return "\n".join(parts)

@@ -1,0 +1,225 @@
+"""One guarded transaction: bounded, durable, and honest about its COMMIT.
+
+Two facts about the server and the driver shape this module. COMMIT of a transaction in which a statement failed is
+answered with the tag ROLLBACK, and the driver says nothing; so the state is looked at before COMMIT and the tag after
+it. And a COMMIT that was sent but got no definite answer is neither success nor failure; it is raised as
+``CommitInDoubt`` and resolved by a row (see ``engine/position.py``), never by guessing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from pgonce.db import failure
+from pgonce.db.connect import Target, connect
+from pgonce.db.failure import CommitInDoubt, DatabaseFailure, failure_of
+from pgonce.db.statements import statement
+from pgonce.errors import ConfigurationError, Unreachable
+from pgonce.model.backoff import Backoff
+from pgonce.model.deadline import Deadline
+from pgonce.model.policy import Phase, Verdict
+
+# The server looks this often whether a client in the middle of a statement is still there. A killed job's backend then
+# lets go of its rows almost at once, instead of when its statement ends.
+CLIENT_CHECK_MS = 200
+
+# A transaction is never given less than this, so that one begun close to its deadline fails by its own statements.
+SHORTEST_TIMEOUT_MS = 100
+
+Row = tuple[Any, ...]
+
+
+class Transaction:
+    """An open transaction. Statements are run by the name of their file, or, for what the user wrote, by their text."""
+
+    def __init__(self, connection: psycopg.Connection, schema: str) -> None:
+        self._connection = connection
+        self._schema = schema
+
+    @property
+    def connection(self) -> psycopg.Connection:
+        """The driver's connection, for what has no statement file: COPY, and statements with names made at run time."""
+        return self._connection
+
+    @property
+    def schema(self) -> str:
+        """The schema that pgonce's tables are in."""
+        return self._schema
+
+    def rows(self, name: str, /, **parameters: object) -> list[Row]:
+        """Run a statement of ``sql/statements`` and return its rows."""
+        cursor = self._connection.execute(statement(name, self._schema), parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def row(self, name: str, /, **parameters: object) -> Row | None:
+        """Run a statement of ``sql/statements`` and return its first row, or None."""
+        found = self.rows(name, **parameters)
+        return found[0] if found else None
+
+    def each(self, name: str, /, *, batch: int, **parameters: object) -> Iterator[Row]:
+        """Run a query through a server-side cursor: any number of rows in constant memory."""
+        with self._connection.cursor(name="pgonce_each") as cursor:
+            cursor.itersize = batch
+            cursor.execute(statement(name, self._schema), parameters or None)
+            yield from cursor
+
+
+class Session:
+    """One connection to the primary, made when it is first needed and made again after it was lost.
+
+    ``random`` gives numbers in [0, 1) for the backoff, ``sleep`` waits; both are handed in so that tests decide them.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        schema: str,
+        application: str,
+        random: Callable[[], float],
+        sleep: Callable[[float], None],
+        backoff: Backoff,
+    ) -> None:
+        self.target = target
+        self.schema = schema
+        self._application = application
+        self._random = random
+        self._sleep = sleep
+        self._backoff = backoff
+        self._connection: psycopg.Connection | None = None
+        self.backend_pid: int | None = None
+        self.backend_start: object = None
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def connect(self, deadline: Deadline) -> psycopg.Connection:
+        """Return the connection, making it first if there is none; failing to connect uses up no attempt.
+
+        Raises Unreachable with the last reason once the deadline has passed.
+        """
+        tries = 0
+        while self._connection is None:
+            try:
+                self._take_into_use(connect(self.target, application=self._application))
+            except psycopg.OperationalError as error:
+                tries += 1
+                if deadline.passed:
+                    raise Unreachable(
+                        f"cannot connect to the {self.target.label}: {' '.join(str(error).split())}. Nothing was applied "
+                        "by this attempt; start the server or correct the address, then run again."
+                    ) from error
+                self._sleep(min(self._backoff.delay_s(tries, self._random), deadline.left_s()))
+        return self._connection
+
+    def _take_into_use(self, connection: psycopg.Connection) -> None:
+        """Note which backend serves a new connection; behind a pooler none is ours, and nothing is noted."""
+        found = connection.execute(statement("session_identity", self.schema)).fetchone()
+        direct = found is not None and found[0] == connection.info.backend_pid
+        self.backend_pid, self.backend_start = (found[0], found[1]) if found and direct else (None, None)
+        self._connection = connection
+
+    @contextmanager
+    def transaction(self, deadline: Deadline, *, commit: bool = True) -> Iterator[Transaction]:
+        """Run the body in one READ COMMITTED transaction and commit it, or roll it back.
+
+        ``commit=False`` rolls back at the end whatever happens: for reading, and for rehearsals.
+        Raises DatabaseFailure when nothing was applied, CommitInDoubt when that cannot be told.
+        """
+        connection = self.connect(deadline)
+        phase = Phase.CONNECTING
+        try:
+            connection.execute(statement("begin", self.schema))
+            phase = Phase.STATEMENT
+            transaction = Transaction(connection, self.schema)
+            self._bound(transaction, deadline)
+            yield transaction
+            if commit:
+                self._refuse_if_failed(connection)
+        except psycopg.Error as error:
+            self._abandon()
+            raise self._failure(error, phase, deadline) from error
+        except BaseException:
+            self._abandon()
+            raise
+        if commit:
+            self._commit(connection, deadline)
+        else:
+            self._abandon()
+
+    def _failure(self, error: psycopg.Error, phase: Phase, deadline: Deadline) -> DatabaseFailure:
+        alive = self._connection is not None
+        return failure_of(error, phase, schema=self.schema, alive=alive, timed_out=deadline.passed)
+
+    def _bound(self, transaction: Transaction, deadline: Deadline) -> None:
+        left_ms = max(SHORTEST_TIMEOUT_MS, int(deadline.left_s() * 1000))
+        found = transaction.row(
+            "set_local", statement_ms=left_ms, lock_ms=left_ms, idle_ms=left_ms, check_ms=CLIENT_CHECK_MS
+        )
+        if found is None:
+            raise ConfigurationError("the server did not answer the opening statement of a transaction")
+        in_recovery, replication_role = found[5], found[6]
+        if in_recovery:
+            raise failure.standby(self.target.label)
+        if replication_role == "replica":
+            raise ConfigurationError(
+                f"session_replication_role is replica in the {self.target.label}: foreign keys and guards would not "
+                "hold. Connect as a role without that setting."
+            )
+
+    @staticmethod
+    def _refuse_if_failed(connection: psycopg.Connection) -> None:
+        status = connection.info.transaction_status
+        if status is TransactionStatus.INERROR:
+            raise failure.swallowed()
+        if status is not TransactionStatus.INTRANS:
+            raise failure.ended_inside(status.name)
+
+    def _commit(self, connection: psycopg.Connection, deadline: Deadline) -> None:
+        try:
+            tag = connection.execute("commit").statusmessage
+        except psycopg.Error as error:
+            outcome = self._failure(error, Phase.COMMIT, deadline)
+            if outcome.decision.verdict is Verdict.AMBIGUOUS:
+                self.close()
+                raise CommitInDoubt(f"COMMIT was sent and its outcome is not known: {outcome}") from error
+            self._abandon()
+            raise outcome from error
+        except BaseException as error:
+            self.close()
+            raise CommitInDoubt("COMMIT was interrupted before its answer came") from error
+        if tag != "COMMIT":
+            self._abandon()
+            raise failure.rolled_back(tag or "no tag")
+
+    def _abandon(self) -> None:
+        """Roll back; a connection that cannot even do that is closed, so that nobody meets it again."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            if connection.info.transaction_status is TransactionStatus.IDLE:
+                return
+            connection.execute("rollback")
+        except psycopg.Error:
+            self.close()
+            return
+        except BaseException:
+            self.close()
+            raise
+        if connection.broken:
+            self.close()
+
+
+def default_random() -> float:
+    """Return a number in [0, 1) that no two processes share."""
+    return int.from_bytes(os.urandom(7), "big") / (1 << 56)

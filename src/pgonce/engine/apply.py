@@ -1,0 +1,298 @@
+"""Apply one chunk inside one transaction: the heart of pgonce.
+
+Two doors lead to an effect, and both are shut behind it in the same transaction. A new event is claimed by inserting
+its key: a second inserter waits for our commit and then finds it. A stored event that is pending or failed is locked
+first and looked at afterwards. What is completed is final and is recognised without a lock.
+
+Nothing here commits. The caller moves the position in the same transaction and commits both, or neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pgonce.db.transaction import Transaction
+from pgonce.engine.compare import Comparison, Stored
+from pgonce.model.chunk import Chunk
+from pgonce.model.outcome import Tally
+from pgonce.model.row import Finding, Key, Row, conflict
+
+
+class Redo(Exception):
+    """Another transaction stored some of these events meanwhile: roll back and look again. No attempt is used up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a start is doing, for every chunk of it: which run, as which start, and by which rules."""
+
+    job: str
+    run_id: int
+    epoch: int
+    who: str
+    adopt: bool
+    attempt_budget: int
+    comparison: Comparison
+
+
+@dataclass(slots=True)
+class Settled:
+    """What one chunk came to; ``applied`` are the rows whose effect is due in this transaction."""
+
+    rows: int = 0
+    cents: int = 0
+    applied: list[Row] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    refused: list[tuple[Row, str]] = field(default_factory=list)
+    already: Tally = field(default_factory=Tally)
+    failed_again: Tally = field(default_factory=Tally)
+    pending_again: Tally = field(default_factory=Tally)
+    late: Tally = field(default_factory=Tally)
+    bad: int = 0
+
+    @property
+    def bad_rows(self) -> int:
+        """How many rows a person has to look at: findings and refused events."""
+        return self.bad + len(self.findings) + len(self.refused)
+
+    def replayed(self, row: Row, status: str) -> None:
+        """Count a row whose event was there before, by the state it is in."""
+        one = Tally(1, row.amount_cents)
+        if status == "failed":
+            self.failed_again += one
+        elif status == "pending":
+            self.pending_again += one
+        else:
+            self.already += one
+
+    def include(self, other: Settled) -> None:
+        """Add another chunk's numbers to these. Its rows are not kept: there may be any number of chunks."""
+        self.rows += other.rows
+        self.cents += other.cents
+        self.already += other.already
+        self.failed_again += other.failed_again
+        self.pending_again += other.pending_again
+        self.late += other.late
+        self.bad += other.bad_rows
+
+
+def apply_chunk(transaction: Transaction, work: Work, chunk: Chunk, effect: Callable[[Sequence[Row]], None]) -> Settled:
+    """Settle every row of a chunk in the open transaction.
+
+    ``effect`` is called with the rows to be applied now, at most once, and only if there are any.
+    Raises Redo when another transaction was faster; whatever the statements raise.
+    Safe to re-run: yes; what was settled before is a replay.
+    """
+    settled = Settled()
+    rows = _usable(chunk, settled)
+    firsts, rest = _first_of_each(rows)
+    _settle(transaction, work, settled, firsts)
+    if rest:
+        _settle(transaction, work, settled, rest)
+    if settled.applied:
+        effect(settled.applied)
+    write_findings(transaction, work, settled.findings)
+    return settled
+
+
+def refuse_row(transaction: Transaction, work: Work, row: Row, *, status: str, error: str, attempts: int) -> Settled:
+    """Settle one row as ``failed`` for good, or as ``pending`` with its attempts used up, in the open transaction.
+
+    Raises Redo when the event turns out to be settled already.
+    Safe to re-run: yes.
+    """
+    settled = Settled(rows=1, cents=row.amount_cents, refused=[(row, error)])
+    locked = _lock(transaction, work, [row])
+    if not locked:
+        _insert(transaction, work, [(row, status, error)], attempts=attempts)
+        return settled
+    pairs = [(row, locked[row.key].against(row))]
+    if any(reason for _, _, reason in work.comparison.compare(transaction, work.job, pairs)):
+        raise Redo
+    _refuse(transaction, work, row, status=status, error=error, attempts=attempts)
+    settled.replayed(row, status)
+    return settled
+
+
+def _usable(chunk: Chunk, settled: Settled) -> list[Row]:
+    rows = []
+    for entry in chunk.entries:
+        settled.rows += 1
+        if isinstance(entry.row, Finding):
+            settled.findings.append(entry.row)
+        else:
+            settled.cents += entry.row.amount_cents
+            rows.append(entry.row)
+    return rows
+
+
+def _first_of_each(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Part the rows that name an event for the first time, in key order, from those that name it again."""
+    firsts: dict[Key, Row] = {}
+    rest = []
+    for row in rows:
+        if row.key in firsts:
+            rest.append(row)
+        else:
+            firsts[row.key] = row
+    return [firsts[key] for key in sorted(firsts)], rest
+
+
+def _settle(transaction: Transaction, work: Work, settled: Settled, rows: Sequence[Row]) -> None:
+    """Settle rows in key order; where an event is new, it is named once among them."""
+    stored = _classify(transaction, work, rows)
+    new = [row for number, row in enumerate(rows) if number not in stored]
+    known = [(row, stored[number]) for number, row in enumerate(rows) if number in stored]
+    to_complete = []
+    for row, event, reason in work.comparison.compare(transaction, work.job, _locked(transaction, work, known)):
+        if reason is not None:
+            settled.findings.append(conflict(row, reason))
+        elif event.status == "pending" and event.attempts < work.attempt_budget:
+            to_complete.append((row, work.comparison.as_stored(transaction, row, event)))
+        else:
+            settled.replayed(row, event.status)
+    _claim(transaction, work, settled, new)
+    _complete(transaction, work, settled, to_complete)
+
+
+def _classify(transaction: Transaction, work: Work, rows: Sequence[Row]) -> dict[int, Stored]:
+    found = transaction.rows(
+        "classify_events",
+        job=work.job,
+        sources=[row.source for row in rows],
+        event_ids=[row.event_id for row in rows],
+        amounts=[row.amount_cents for row in rows],
+        payloads=[row.payload for row in rows],
+    )
+    return {
+        number - 1: Stored(status=status, run_id=run_id, line=line, same=bool(same_amount and same_text))
+        for number, status, same_amount, same_text, run_id, line in found
+    }
+
+
+def _locked(transaction: Transaction, work: Work, known: Sequence[tuple[Row, Stored]]) -> list[tuple[Row, Stored]]:
+    """Lock the events that are not final, and replace what was seen of them by what they are under the lock."""
+    wanted = [row for row, event in known if event.status in ("pending", "failed")]
+    if not wanted:
+        return list(known)
+    locked = _lock(transaction, work, wanted)
+    return [
+        (row, locked[row.key].against(row) if event.status in ("pending", "failed") else event) for row, event in known
+    ]
+
+
+def _lock(transaction: Transaction, work: Work, rows: Sequence[Row]) -> dict[Key, Stored]:
+    keys = sorted({row.key for row in rows})
+    found = transaction.rows(
+        "lock_events", job=work.job, sources=[key[0] for key in keys], event_ids=[key[1] for key in keys]
+    )
+    return {
+        (source, event_id): Stored(
+            status=status, run_id=run_id, line=line, amount_cents=amount, payload=payload, attempts=attempts
+        )
+        for source, event_id, status, amount, payload, attempts, run_id, line, _error in found
+    }
+
+
+def _claim(transaction: Transaction, work: Work, settled: Settled, new: Sequence[Row]) -> None:
+    """Insert new events with their effects; an amount below zero is refused for good, unless it is history."""
+    if not new:
+        return
+    judged = [(row, *_judge(row, work.adopt)) for row in new]
+    _insert(transaction, work, judged, attempts=1)
+    settled.applied.extend(row for row, status, _ in judged if status == "completed")
+    settled.refused.extend((row, error) for row, status, error in judged if status == "failed" and error)
+
+
+def _judge(row: Row, adopt: bool) -> tuple[str, str | None]:
+    if row.amount_cents >= 0 or adopt:
+        return "completed", None
+    return "failed", (
+        f"the amount {row.amount_cents} is below zero; an effect cannot be. If the amount is wrong, amend the event: "
+        f"pgonce events amend {row.event_id} --amount N --why TEXT"
+    )
+
+
+def _insert(
+    transaction: Transaction, work: Work, judged: Sequence[tuple[Row, str, str | None]], *, attempts: int
+) -> None:
+    found = transaction.row(
+        "insert_events",
+        job=work.job,
+        run_id=work.run_id,
+        epoch=work.epoch,
+        attempts=attempts,
+        adopted=work.adopt,
+        sources=[row.source for row, _, _ in judged],
+        event_ids=[row.event_id for row, _, _ in judged],
+        amounts=[row.amount_cents for row, _, _ in judged],
+        payloads=[row.payload for row, _, _ in judged],
+        lines=[row.line for row, _, _ in judged],
+        statuses=[status for _, status, _ in judged],
+        errors=[error for _, _, error in judged],
+    )
+    if found is None or found[0] != len(judged):
+        raise Redo
+
+
+def _complete(transaction: Transaction, work: Work, settled: Settled, pairs: Sequence[tuple[Row, Row]]) -> None:
+    """Complete pending events locked by this transaction; each comes as the row handed in and the row as stored."""
+    completed = []
+    for given, row in pairs:
+        status, error = _judge(row, work.adopt)
+        if error is None:
+            completed.append((given, row))
+            continue
+        settled.refused.append((given, error))
+        settled.replayed(given, status)
+        _refuse(transaction, work, row, status=status, error=error, attempts=1)
+    if not completed:
+        return
+    found = transaction.row(
+        "complete_events",
+        job=work.job,
+        run_id=work.run_id,
+        epoch=work.epoch,
+        who=work.who,
+        attempts=1,
+        adopted=work.adopt,
+        sources=[row.source for _, row in completed],
+        event_ids=[row.event_id for _, row in completed],
+    )
+    if found is None or found[0] != len(completed):
+        raise Redo
+    for given, row in completed:
+        settled.late += Tally(1, given.amount_cents)
+        settled.applied.append(row)
+
+
+def _refuse(transaction: Transaction, work: Work, row: Row, *, status: str, error: str, attempts: int) -> None:
+    if not transaction.row(
+        "refuse_event",
+        job=work.job,
+        source=row.source,
+        event_id=row.event_id,
+        status=status,
+        attempts=attempts,
+        error=error,
+    ):
+        raise Redo
+
+
+def write_findings(transaction: Transaction, work: Work, findings: Sequence[Finding]) -> None:
+    """Keep findings in the open transaction. Safe to re-run: a finding that stands stays as it was."""
+    if not findings:
+        return
+    transaction.rows(
+        "insert_findings",
+        run_id=work.run_id,
+        epoch=work.epoch,
+        lines=[finding.line for finding in findings],
+        kinds=[finding.kind for finding in findings],
+        sources=[finding.source for finding in findings],
+        event_ids=[finding.event_id for finding in findings],
+        amounts=[finding.amount_cents for finding in findings],
+        reasons=[finding.reason for finding in findings],
+        raws=[finding.raw for finding in findings],
+    )

@@ -1,0 +1,62 @@
+"""Small transactions beside the chunks: registering, taking over, finishing. Each may be done again without harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pgonce.db.failure import CommitInDoubt, DatabaseFailure
+from pgonce.db.transaction import Session, Transaction
+from pgonce.errors import ConfigurationError, OutcomeUnknown, PgonceError, Retryable
+from pgonce.model.backoff import Backoff
+from pgonce.model.deadline import Deadline
+from pgonce.model.policy import Verdict
+
+Result = TypeVar("Result")
+
+# Bookkeeping touches a handful of rows; what keeps it longer is somebody's lock or a server that is gone.
+BOOKKEEPING_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clerk:
+    """Does bookkeeping on a session, with a clock, a sleep and randomness handed in."""
+
+    session: Session
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    random: Callable[[], float]
+    backoff: Backoff
+    patience_s: float = BOOKKEEPING_S
+
+    def do(self, body: Callable[[Transaction], Result], *, commit: bool = True) -> Result:
+        """Run a body that may be run again, until its transaction is committed for certain.
+
+        Transient failures and in-doubt commits are answered by doing it again, until the time is up.
+        Raises Retryable, ConfigurationError or OutcomeUnknown then, or what the body raises.
+        Safe to re-run: only for bodies that are.
+        """
+        until = Deadline.after(self.patience_s, self.clock)
+        tries = 0
+        while True:
+            try:
+                with self.session.transaction(until, commit=commit) as transaction:
+                    result = body(transaction)
+                return result
+            except DatabaseFailure as failure:
+                if failure.decision.verdict is not Verdict.TRANSIENT or until.passed:
+                    raise outcome_of(failure) from failure
+            except CommitInDoubt as doubt:
+                if until.passed:
+                    raise OutcomeUnknown(f"{doubt}. It is safe to run the same command again.") from doubt
+            tries += 1
+            self.sleep(min(self.backoff.delay_s(tries, self.random), until.left_s()))
+
+
+def outcome_of(failure: DatabaseFailure) -> PgonceError:
+    """Turn a failure that is not tried again into the exception for the caller."""
+    text = f"{failure}: {failure.decision.reason}. {failure.decision.remedy}"
+    if failure.decision.verdict in (Verdict.TRANSIENT, Verdict.OPERATOR):
+        return Retryable(text, sqlstate=failure.sqlstate)
+    return ConfigurationError(text, sqlstate=failure.sqlstate)

@@ -1,0 +1,29 @@
+"""Count a run or a start from committed rows."""
+
+from __future__ import annotations
+
+from pgonce.db.transaction import Transaction
+from pgonce.model.outcome import Counts
+
+
+def count_run(transaction: Transaction, job: str, run_id: int) -> Counts:
+    """Count the rows of a run by their result, as it stands now. Safe to re-run: it only reads."""
+    return Counts.from_rows(transaction.rows("count_run", job=job, run_id=run_id))
+
+
+def count_start(transaction: Transaction, job: str, run_id: int, epoch: int) -> Counts:
+    """Count what one start of a run did. Safe to re-run: it only reads."""
+    return Counts.from_rows(transaction.rows("count_start", job=job, run_id=run_id, epoch=epoch))
+
+
+def replayed_open(transaction: Transaction, run_id: int) -> int:
+    """Count the rows of a run that named an event of another row which was not completed: their answer may change."""
+    found = transaction.row("replayed_open", run_id=run_id)
+    return int(found[0]) if found else 0
+
+
+def cluster_identity(transaction: Transaction) -> str:
+    """Name the database as it is now: another one, a restored one or a new primary answers otherwise."""
+    found = transaction.row("cluster_identity")
+    assert found is not None
+    return str(found[0])

@@ -1,0 +1,123 @@
+"""The user's effect: SQL that runs once a chunk, in the checkpoint's transaction, over the events to be applied now."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from pgonce.db import failure, staging
+from pgonce.db.transaction import Transaction
+from pgonce.errors import ConfigurationError
+from pgonce.model.canonical import canonical_json, declared
+from pgonce.model.row import Row
+from pgonce.model.sqltext import Statement, refuse_transaction_control, split_statements
+
+RECORD = "record"
+"""The column of ``chunk`` that holds a whole record as JSON, where its fields are an open set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """SQL of the user: its statements, the name of its file, and the hash it is guarded by."""
+
+    name: str
+    statements: tuple[Statement, ...]
+    sha256: str
+
+    @classmethod
+    def read(cls, name: str, text: str) -> Script:
+        """Split a script and refuse transaction control. Raises ConfigurationError naming the line."""
+        statements = split_statements(text)
+        if not statements:
+            raise ConfigurationError(f"{name} holds no statement")
+        refuse_transaction_control(statements)
+        return cls(name, statements, hashlib.sha256(text.encode()).hexdigest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What is done to the user's own tables: ``script`` for the rows of a chunk, then ``verify``, which must find nothing.
+
+    ``columns`` are the file's columns in the relation ``chunk``, with their declared ``types``. ``record`` adds a column
+    of that name with the whole record as JSON, for inputs whose fields are an open set.
+    """
+
+    script: Script
+    verify: Script | None
+    columns: tuple[str, ...]
+    types: Mapping[str, str]
+    record: bool = False
+
+    def apply(self, transaction: Transaction, rows: Sequence[Row]) -> None:
+        """Run the scripts over these rows in the open transaction.
+
+        Safe to re-run: it is part of the chunk's transaction, and only sees rows that are applied in it.
+        """
+        self.begin(transaction)
+        self.add(transaction, rows)
+        self.finish(transaction)
+
+    def begin(self, transaction: Transaction) -> None:
+        """Make the relation ``chunk``, empty, in the open transaction."""
+        staging.create(transaction, self._columns, self._types)
+
+    def add(self, transaction: Transaction, rows: Sequence[Row]) -> None:
+        """Put rows into the relation ``chunk``."""
+        staging.fill(transaction, self._columns, self._values(rows))
+
+    def finish(self, transaction: Transaction) -> None:
+        """Run the scripts over what the relation holds, and make sure that the transaction is still the same."""
+        before = staging.transaction_id(transaction)
+        staging.analyze(transaction)
+        for statement in self.script.statements:
+            staging.run_user_statement(transaction, statement.text, statement.line, self.script.name)
+        if self.verify is not None:
+            self._check(transaction, self.verify)
+        staging.same_transaction(transaction, before)
+        staging.drop(transaction)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return (*self.columns, RECORD) if self.record else self.columns
+
+    @property
+    def _types(self) -> dict[str, str]:
+        return {**self.types, RECORD: "json"} if self.record else dict(self.types)
+
+    def _values(self, rows: Sequence[Row]) -> Iterator[tuple[object, ...]]:
+        for row in rows:
+            own = (row.event_id, row.source, row.line, row.amount_cents)
+            values = tuple(_text(row.fields.get(name), self.types.get(name, "text"), name) for name in self.columns)
+            yield (*own, *values, canonical_json(dict(row.fields))) if self.record else (*own, *values)
+
+    @staticmethod
+    def _check(transaction: Transaction, verify: Script) -> None:
+        for statement in verify.statements:
+            found = staging.run_user_statement(transaction, statement.text, statement.line, verify.name)
+            if found:
+                shown = "; ".join(", ".join(str(value) for value in row) for row in found)
+                raise failure.refused_by_check(
+                    f"the check at line {statement.line} of {verify.name} returned rows: {shown[:300]}"
+                )
+
+
+def _text(value: object, kind: str, column: str) -> str | None:
+    """Write a field for COPY: by its declared type, JSON scalars as their text, objects and arrays as JSON.
+
+    A timestamp without an offset is taken as UTC: what a row means must not depend on a session's time zone.
+    """
+    if kind != "text":
+        value = declared(value, kind, column)
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if kind == "timestamp" and isinstance(value, str):
+        return value if value.endswith("Z") else f"{value}Z"
+    if isinstance(value, str) and kind != "json":
+        return value
+    if isinstance(value, int | Decimal) and kind != "json":
+        return str(value)
+    return canonical_json(value, field=column)

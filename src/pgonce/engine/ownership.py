@@ -1,0 +1,143 @@
+"""Who owns a run: one start at a time, each with the next epoch.
+
+A start takes a run over when its owner is gone: the backend that served it (pid and start time) lives no more. The
+old start is ended under its row's lock, so a chunk that is being committed is waited for and one that comes later
+moves nothing.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pgonce.db.failure import DatabaseFailure
+from pgonce.db.transaction import Session, Transaction
+from pgonce.engine.bookkeeping import Clerk
+from pgonce.engine.position import Held
+from pgonce.errors import InvariantBroken, PgonceError, RunOwned
+from pgonce.model.cursor import Cursor, Position
+from pgonce.model.deadline import Deadline
+
+# A killed job's backend is gone as soon as it notices: at once when idle, at the next client check when busy. A start
+# that follows a kill waits this long for that before it says that somebody owns the run.
+GONE_GRACE_S = 3.0
+
+# How often the owner is looked at while waiting for it.
+LOOK_EVERY_S = 0.05
+
+# Behind a connection pooler a backend says nothing about its client. Such an owner counts as gone when it has not moved
+# its position for this long: twice the default deadline of a chunk. Fencing holds in any case; this is only patience.
+POOLED_SILENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """How a start wants to own its run."""
+
+    run_id: int
+    replay: bool
+    checkpoint: str
+    input_name: str
+    take_over: bool
+    wait_s: float
+
+
+def owner_name() -> str:
+    """Name this process for people: user, host and pid."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+def acquire(clerk: Clerk, claim: Claim) -> Held:
+    """Own a run as its next start, at the position where the last one ended.
+
+    Raises RunOwned, naming the owner, when a live start owns it after the wait.
+    Safe to re-run: yes; every acquisition is a start of its own and moves nothing.
+    """
+    patience = Deadline.after(max(claim.wait_s, GONE_GRACE_S), clerk.clock)
+    while True:
+        try:
+            return clerk.do(lambda transaction: _try_acquire(transaction, clerk.session, claim))
+        except _Alive as alive:
+            if patience.passed:
+                raise RunOwned(
+                    f"run {claim.run_id} belongs to start {alive.epoch} by {alive.owner}, begun {alive.started_at}, which is "
+                    "still connected. Wait for it (--wait SECONDS), or take the run over (--take-over): what it commits "
+                    "afterwards is refused."
+                ) from None
+            clerk.sleep(LOOK_EVERY_S)
+
+
+class _Alive(Exception):
+    def __init__(self, epoch: int, owner: str, started_at: object) -> None:
+        super().__init__(owner)
+        self.epoch, self.owner, self.started_at = epoch, owner, started_at
+
+
+def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> Held:
+    run = transaction.row("lock_run", run_id=claim.run_id)
+    if run is None:
+        raise InvariantBroken(f"run {claim.run_id} was registered and is not there any more")
+    epoch = run[4]
+    position, chunks = Cursor.start().position, 0
+    if epoch:
+        last = transaction.row("read_start", run_id=claim.run_id, epoch=epoch)
+        if last is None:
+            raise InvariantBroken(f"start {epoch} of run {claim.run_id} is missing")
+        if last[12] is None and not claim.take_over and _alive(transaction, session, last):
+            raise _Alive(epoch, last[7], last[10])
+        last = transaction.row("lock_start", run_id=claim.run_id, epoch=epoch)
+        assert last is not None
+        transaction.row(
+            "end_start", run_id=claim.run_id, epoch=epoch, token=last[0], how=f"taken over by {owner_name()}"
+        )
+        position = Position(last[1], last[2], last[3])
+    inserted = transaction.row(
+        "insert_start",
+        run_id=claim.run_id,
+        epoch=epoch + 1,
+        replay=claim.replay,
+        checkpoint=claim.checkpoint,
+        input_name=claim.input_name,
+        owner=owner_name(),
+        backend_pid=session.backend_pid,
+        backend_start=session.backend_start,
+        position=position.offset,
+        lines=position.lines,
+        digest=position.digest,
+    )
+    moved = transaction.row("set_epoch", run_id=claim.run_id, epoch=epoch + 1)
+    if inserted is None or moved is None:
+        raise InvariantBroken(f"run {claim.run_id} changed under its lock")
+    return Held(
+        run_id=claim.run_id, epoch=epoch + 1, token=inserted[0], replay=claim.replay, chunks=chunks, position=position
+    )
+
+
+def _alive(transaction: Transaction, session: Session, start: tuple[Any, ...]) -> bool:
+    backend_pid, backend_start, silent_s = start[8], start[9], start[14]
+    if backend_pid is None:
+        return bool(silent_s < POOLED_SILENCE_S)
+    if (backend_pid, backend_start) == (session.backend_pid, session.backend_start):
+        return False
+    return transaction.row("backend_alive", pid=backend_pid, started=backend_start) is not None
+
+
+def release(clerk: Clerk, held: Held, how: str) -> None:
+    """End this start, so that the next need not wait. A start that cannot say so is found gone all the same.
+
+    Never raises: it runs while another exception is on its way. Safe to re-run: yes.
+    """
+    with suppress(PgonceError, DatabaseFailure):
+        clerk.do(
+            lambda transaction: transaction.row(
+                "end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how=how
+            )
+        )

@@ -1,0 +1,270 @@
+"""Run a job over an input: from the open file to the last commit.
+
+The way of one event: ``reading`` makes chunks of rows, ``settle`` commits each for certain, ``apply`` is what happens
+inside its transaction, ``position`` moves in the same transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pgonce.db.transaction import Transaction
+from pgonce.engine.apply import Work
+from pgonce.engine.bookkeeping import Clerk
+from pgonce.engine.compare import Comparison
+from pgonce.engine.counting import cluster_identity, count_run, count_start, replayed_open
+from pgonce.engine.effect import Effect, Script
+from pgonce.engine.job import StoredJob, declare, fix_columns
+from pgonce.engine.ownership import Claim, acquire, owner_name, release
+from pgonce.engine.pace import Pace
+from pgonce.engine.position import PositionReset
+from pgonce.engine.reading import chunks
+from pgonce.engine.register import Identity, RegisteredRun, changed_under_name, register
+from pgonce.engine.settle import Observer, Settler
+from pgonce.engine.whole import settle_whole
+from pgonce.errors import ConfigurationError, InvariantBroken, LeaseLost, OutcomeUnknown, PgonceError
+from pgonce.model.chunk import Chunk
+from pgonce.model.cursor import Cursor
+from pgonce.model.definition import Definition
+from pgonce.model.limits import Limits
+from pgonce.model.outcome import Counts
+from pgonce.model.report import RunReport, exit_code_of
+from pgonce.model.row import Row, RowReader
+from pgonce.sources import Input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be run: the job and its definition, the effect, and how this start goes about it.
+
+    ``kind`` is ``apply``, or ``adopt`` for rows that an older program has applied already.
+    """
+
+    job: str
+    definition: Definition
+    source: str = ""
+    kind: str = "apply"
+    effect: Script | None = None
+    verify: Script | None = None
+    limits: Limits = field(default_factory=Limits)
+    also: bool = False
+    take_over: bool = False
+    wait_s: float = 0.0
+    redact: frozenset[str] = frozenset()
+
+
+def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interrupted: Callable[[], bool]) -> RunReport:
+    """Settle every row of an open input for a job, each event once, and report from committed rows.
+
+    Raises the exceptions of ``pgonce.errors``; whatever is raised, committed chunks stay and nothing else does.
+    Safe to re-run: that is the point.
+    """
+    stored = _declare(clerk, source, order)
+    effect = _effect(order, stored, source)
+    identity = Identity.of(source, stored, kind=order.kind, source_text=order.source)
+    notes = _notes(clerk, source, stored, identity)
+    registered = clerk.do(lambda transaction: register(transaction, identity, also=order.also))
+    if _settled_before(clerk, order.job, registered):
+        return _repeat(clerk, source, order, registered, notes)
+    held = acquire(clerk, _claim(order, registered, source))
+    settler = Settler(
+        clerk=clerk,
+        work=_work(order, stored, registered.run_id, held.epoch),
+        held=held,
+        limits=order.limits,
+        effect=effect.apply if effect else _no_effect,
+        observer=observer,
+        interrupted=interrupted,
+        bad_rows=_bad_rows(clerk, order.job, registered.run_id),
+    )
+    try:
+        _settle_input(settler, source, RowReader(stored.definition, order.source), effect)
+        return _finish(settler, source, order, notes)
+    except (LeaseLost, OutcomeUnknown):
+        raise
+    except PgonceError as error:
+        release(clerk, settler.held, f"stopped: {type(error).__name__}")
+        raise
+
+
+def _declare(clerk: Clerk, source: Input, order: Order) -> StoredJob:
+    """Store or check the definition, and make sure that the input has the columns it needs."""
+
+    def body(transaction: Transaction) -> StoredJob:
+        stored = declare(transaction, order.job, order.definition, source.columns, owner_name())
+        return fix_columns(transaction, stored, source.columns)
+
+    if source.columns is not None:
+        _require(order.definition.missing_from(source.columns), source)
+    stored = clerk.do(body)
+    if source.columns is not None:
+        _require(stored.definition.missing_from(source.columns), source)
+    return stored
+
+
+def _require(missing: Sequence[str], source: Input) -> None:
+    if missing:
+        raise ConfigurationError(
+            f"{source.name} has no column {', '.join(map(repr, missing))}; its columns are "
+            f"{', '.join(map(repr, source.columns or ()))}"
+        )
+
+
+def _notes(clerk: Clerk, source: Input, stored: StoredJob, identity: Identity) -> tuple[str, ...]:
+    notes = []
+    unknown = stored.definition.unknown_in(source.columns or ())
+    if unknown:
+        notes.append(
+            f"new in {source.name} and not compared: {', '.join(map(repr, unknown))}. Name such columns with --ignore, or "
+            f"take them into the payload with pgonce job change {stored.job}"
+        )
+    changed = clerk.do(lambda transaction: changed_under_name(transaction, identity, source.name), commit=False)
+    return (*notes, changed) if changed else tuple(notes)
+
+
+def _effect(order: Order, stored: StoredJob, source: Input) -> Effect | None:
+    if order.effect is None or order.kind == "adopt":
+        return None
+    definition = stored.definition
+    columns = source.columns if source.columns is not None else _known_fields(definition)
+    record = source.columns is None
+    return Effect(script=order.effect, verify=order.verify, columns=columns, types=definition.types, record=record)
+
+
+def _known_fields(definition: Definition) -> tuple[str, ...]:
+    """The columns that records without a header are known to have: those the definition names."""
+    return tuple(dict.fromkeys((*definition.named_columns, *(definition.columns or ()))))
+
+
+def _no_effect(_transaction: Transaction, _rows: Sequence[Row]) -> None:
+    """The built-in ledger is written with the events; there is nothing else to do."""
+
+
+def _settled_before(clerk: Clerk, job: str, registered: RegisteredRun) -> bool:
+    """May the first answer be repeated without reading? Only if nothing of the run is open, was touched, or is missing."""
+    outcome = registered.outcome
+    if not registered.finished or registered.touched or outcome is None:
+        return False
+    counts = clerk.do(lambda transaction: count_run(transaction, job, registered.run_id), commit=False)
+    settled = not counts.pending.rows and not outcome["replayed_open"] and counts.as_dict() == outcome["counts"]
+    return settled and outcome["cluster"] == clerk.do(cluster_identity, commit=False)
+
+
+def _claim(order: Order, registered: RegisteredRun, source: Input) -> Claim:
+    return Claim(
+        run_id=registered.run_id,
+        replay=registered.finished,
+        checkpoint=order.limits.checkpoint,
+        input_name=source.name,
+        take_over=order.take_over,
+        wait_s=order.wait_s,
+    )
+
+
+def _work(order: Order, stored: StoredJob, run_id: int, epoch: int) -> Work:
+    return Work(
+        job=order.job,
+        run_id=run_id,
+        epoch=epoch,
+        who=owner_name(),
+        adopt=order.kind == "adopt",
+        attempt_budget=stored.attempt_budget,
+        comparison=Comparison(stored.definition, order.redact),
+    )
+
+
+def _bad_rows(clerk: Clerk, job: str, run_id: int) -> int:
+    counts = clerk.do(lambda transaction: count_run(transaction, job, run_id), commit=False)
+    return counts.failed.rows + counts.conflict.rows + counts.rejected.rows
+
+
+def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Effect | None) -> None:
+    """Settle the input from the held position to its end; begin again there when commits were taken away meanwhile."""
+    pace = Pace(settler.limits, settler.clerk.clock)
+    while True:
+
+        def read() -> Iterator[Chunk]:
+            begin = Cursor.start() if settler.held.replay else source.cursor(settler.held.position)
+            return chunks(source, reader, begin, pace.rows)
+
+        try:
+            if settler.limits.checkpoint == "all":
+                settle_whole(settler, read, effect)
+            else:
+                for chunk in read():
+                    with pace:
+                        settler.settle(chunk)
+            return
+        except PositionReset as reset:
+            settler.held = reset.held
+
+
+def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...]) -> RunReport:
+    """Mark the run finished with its outcome, end the start, and report; all from what is committed."""
+    clerk, held = settler.clerk, settler.held
+    if held.position.offset != source.size or held.position.digest != source.digest:
+        raise InvariantBroken(f"run {held.run_id} reached its end at byte {held.position.offset} of {source.size}")
+
+    def body(transaction: Transaction) -> tuple[Counts, Counts]:
+        whole = count_run(transaction, order.job, held.run_id)
+        outcome = {
+            "counts": whole.as_dict(),
+            "replayed_open": replayed_open(transaction, held.run_id),
+            "cluster": cluster_identity(transaction),
+        }
+        found = transaction.row("finish_run", run_id=held.run_id, epoch=held.epoch, outcome=json.dumps(outcome))
+        if found is None:
+            raise LeaseLost(f"run {held.run_id} was taken over before it was finished; every chunk of it is committed")
+        transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
+        return count_start(transaction, order.job, held.run_id, held.epoch), whole
+
+    start, whole = clerk.do(body)
+    if not whole.balanced:
+        raise InvariantBroken(
+            f"run {held.run_id} does not balance: read {whole.read}, accounted for {whole.accounted}. See pgonce reconcile"
+        )
+    return _report(clerk, source, order, held.run_id, held.epoch, start, whole, notes, shortcut=False)
+
+
+def _repeat(clerk: Clerk, source: Input, order: Order, registered: RegisteredRun, notes: tuple[str, ...]) -> RunReport:
+    """Answer for a finished input what was answered first; for this start every row that was applied is `already`."""
+    whole = clerk.do(lambda transaction: count_run(transaction, order.job, registered.run_id), commit=False)
+    start = Counts(
+        read=whole.read,
+        already=whole.applied + whole.adopted + whole.already,
+        failed=whole.failed,
+        conflict=whole.conflict,
+        rejected=whole.rejected,
+    )
+    return _report(clerk, source, order, registered.run_id, registered.epoch, start, whole, notes, shortcut=True)
+
+
+def _report(
+    clerk: Clerk,
+    source: Input,
+    order: Order,
+    run_id: int,
+    epoch: int,
+    start: Counts,
+    whole: Counts,
+    notes: tuple[str, ...],
+    *,
+    shortcut: bool,
+) -> RunReport:
+    return RunReport(
+        job=order.job,
+        run_id=run_id,
+        epoch=epoch,
+        kind=order.kind,
+        input_name=source.name,
+        source=order.source,
+        database=clerk.session.target.label,
+        checkpoint=order.limits.checkpoint,
+        shortcut=shortcut,
+        start=start,
+        run=whole,
+        notes=notes,
+        exit_code=exit_code_of(whole),
+    )

@@ -1,0 +1,258 @@
+"""Settle a chunk for good: commit it, try it again, resolve its doubt, or take it apart to find the row to blame.
+
+The position only passes rows that are settled in committed transactions. A chunk that fails for a reason in its rows is
+halved, each half in transactions of its own and in input order, until the bad row stands alone; it is then recorded as
+``failed``, or as ``pending`` when its attempts are used up. A chunk that fails for any other reason ends the run with the
+position before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pgonce.db.failure import CommitInDoubt, DatabaseFailure
+from pgonce.db.transaction import Transaction
+from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, refuse_row
+from pgonce.engine.bookkeeping import Clerk
+from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
+from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
+from pgonce.model.chunk import Chunk
+from pgonce.model.cursor import Position
+from pgonce.model.deadline import Deadline
+from pgonce.model.limits import REFUSED_EVENTS_MAX, Limits
+from pgonce.model.policy import Verdict
+from pgonce.model.row import Finding, Row
+
+INTERRUPTED = "stopped as asked, between two chunks. What is committed stays; run the same command again to go on."
+
+
+class Observer(Protocol):
+    """What a start tells while it goes on. Hooks only look; whatever they raise is swallowed by who calls them."""
+
+    def committed(self, settled: Settled, position: Position) -> None:
+        """A chunk was committed, and the position is now this."""
+
+    def retried(self, sqlstate: str | None, reason: str) -> None:
+        """A chunk's transaction was rolled back and will be tried again."""
+
+
+Body = Callable[[Transaction], tuple[Settled, Position]]
+"""What runs inside a chunk's transaction: it settles rows and says up to where the input is settled by them."""
+
+
+class Unsettled(Exception):
+    """A chunk's rows are to blame, or its attempts are used up."""
+
+    def __init__(self, failure: DatabaseFailure, attempts: int, status: str) -> None:
+        super().__init__(str(failure))
+        self.failure, self.attempts, self.status = failure, attempts, status
+
+
+class _SettledMeanwhile(Exception):
+    """A row that was to be refused has been settled by another run."""
+
+
+class _BadRow(Exception):
+    """A row that ends the run was met; it is the chunk's row number ``index``."""
+
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(why)
+        self.index = index
+
+
+@dataclass(slots=True)
+class Settler:
+    """Settles chunk after chunk of one start, and holds its position as it was last seen committed."""
+
+    clerk: Clerk
+    work: Work
+    held: Held
+    limits: Limits
+    effect: Callable[[Transaction, Sequence[Row]], None]
+    observer: Observer
+    interrupted: Callable[[], bool]
+    bad_rows: int = 0
+    refused_events: int = field(default=0)
+
+    def settle(self, chunk: Chunk) -> None:
+        """Settle every row of a chunk, moving the position past it.
+
+        Raises StopRequested, EffectFailed, Retryable, LeaseLost or OutcomeUnknown with the position before the row that
+        is not settled; PositionReset when acknowledged commits are gone and the input has to be read again.
+        Safe to re-run: yes.
+        """
+        parts = [chunk]
+        while parts:
+            part = parts.pop()
+            try:
+                self.until_committed(part.first_line, self._applying(part))
+            except _BadRow as bad:
+                self._stop_at(part, bad)
+            except Unsettled as unsettled:
+                if len(part.entries) > 1:
+                    earlier, later = part.halves()
+                    parts += [later, earlier]
+                else:
+                    self._refuse(part, unsettled)
+
+    def _applying(self, part: Chunk) -> Body:
+        def body(transaction: Transaction) -> tuple[Settled, Position]:
+            settled = apply_chunk(transaction, self.work, part, lambda rows: self.effect(transaction, rows))
+            self._check_bad_rows(part, settled)
+            return settled, part.end.position
+
+        return body
+
+    def until_committed(self, line: int, body: Body) -> None:
+        """Run the body and the move to the position it returns in one transaction, until that is committed for certain.
+
+        ``line`` is where the rows begin, for messages. Raises Unsettled when the rows are to blame.
+        """
+        deadline = Deadline.after(self.limits.transaction_s, self.clerk.clock)
+        attempts = tries = 0
+        while True:
+            if self.interrupted():
+                raise Interrupted(INTERRUPTED)
+            try:
+                with self.clerk.session.transaction(deadline) as transaction:
+                    settled, to = body(transaction)
+                    moved = move(transaction, self.clerk.session, self.held, to, settled)
+                return self._commit_seen(settled, moved)
+            except Redo:
+                self._pass_or_raise(deadline)
+                continue
+            except PositionLost:
+                raise PositionReset(reread(self.clerk.session, self.held, deadline)) from None
+            except CommitInDoubt as doubt:
+                if committed(self.clerk.session, self.held, deadline):
+                    return self._commit_seen(settled, moved)
+                self._hook(lambda: self.observer.retried(None, str(doubt)))
+                attempts += 1
+                if attempts >= self.limits.attempts:
+                    raise Retryable(
+                        f"the connection was lost at COMMIT {attempts} times; the chunk from line {line} was not "
+                        "applied. Run the same command again."
+                    ) from doubt
+            except DatabaseFailure as failure:
+                attempts += failure.decision.burns_attempt
+                self._judge(failure, line, attempts, deadline)
+            tries += 1
+            self.clerk.sleep(min(self.clerk.backoff.delay_s(tries, self.clerk.random), deadline.left_s()))
+
+    def _judge(self, failure: DatabaseFailure, line: int, attempts: int, deadline: Deadline) -> None:
+        """Return if the chunk is to be tried again; raise what becomes of it otherwise."""
+        decision = failure.decision
+        where = f"the chunk from line {line} was rolled back: {failure}"
+        if decision.verdict is Verdict.PERMANENT:
+            raise Unsettled(failure, attempts, "failed") from failure
+        if decision.verdict is Verdict.REPLAY_CHECK:
+            raise InvariantBroken(
+                f"{where}. An effect stands without its completed event; see pgonce reconcile"
+            ) from failure
+        if decision.verdict is Verdict.OPERATOR:
+            raise Retryable(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
+        if decision.verdict is not Verdict.TRANSIENT:
+            raise EffectFailed(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
+        used_up = attempts >= self.limits.attempts or (decision.retries is not None and attempts > decision.retries)
+        if used_up and decision.burns_attempt:
+            raise Unsettled(failure, attempts, "pending") from failure
+        if deadline.passed:
+            raise Retryable(f"{where}. Its time was used up; run the same command again.") from failure
+        self._hook(lambda: self.observer.retried(failure.sqlstate, str(failure)))
+
+    def _pass_or_raise(self, deadline: Deadline) -> None:
+        if deadline.passed:
+            raise Retryable("other jobs kept storing the same events until the time was used up. Run again.")
+
+    def _commit_seen(self, settled: Settled, moved: Held) -> None:
+        self.held = moved
+        self.bad_rows += settled.bad_rows
+        self._hook(lambda: self.observer.committed(settled, moved.position))
+
+    @staticmethod
+    def _hook(tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception:  # noqa: BLE001 - who looks on cannot break a job
+            return
+
+    def _check_bad_rows(self, part: Chunk, settled: Settled) -> None:
+        """Before COMMIT: does one of these rows end the run? Raises _BadRow for the first that does."""
+        ending = self.ending_row(settled, self.bad_rows)
+        if ending is not None:
+            line, reason = ending
+            index = next(number for number, entry in enumerate(part.entries) if entry.row.line == line)
+            raise _BadRow(index, f"line {line}: {reason}")
+
+    def ending_row(self, settled: Settled, before: int) -> tuple[int, str] | None:
+        """Name the line, and its reason, of the first bad row that the limits do not allow; ``before`` were there already."""
+        allowed = 0 if self.limits.stops_at_bad_row else self.limits.max_rejected
+        bad = {finding.line: finding.reason for finding in settled.findings}
+        bad |= {row.line: error for row, error in settled.refused}
+        left = None if allowed is None else max(0, allowed - before)
+        if left is None or len(bad) <= left:
+            return None
+        line = sorted(bad)[left]
+        return line, bad[line]
+
+    def _stop_at(self, part: Chunk, bad: _BadRow) -> None:
+        """Settle the rows before a bad row, then end the run there."""
+        before = part.until(bad.index)
+        if before.entries:
+            self.settle(before)
+        raise StopRequested(
+            f"stopped at a bad row, as asked: {bad}. The rows before it are applied, the row is not. Correct it and run "
+            "again, or run with --on-error quarantine (and a higher --max-rejected)."
+        )
+
+    def _refuse(self, part: Chunk, unsettled: Unsettled) -> None:
+        """Record a single row that cannot be applied: ``failed``, or ``pending`` with its attempts."""
+        row = part.entries[0].row
+        if isinstance(row, Finding):
+            raise EffectFailed(f"line {row.line} has no event, and yet its chunk failed: {unsettled}")
+        error = str(unsettled.failure)
+        if self.limits.stops_at_bad_row or self._too_many_bad():
+            raise _stopped(row, error, unsettled.status)
+        self.refused_events += 1
+        if self.refused_events > REFUSED_EVENTS_MAX:
+            raise Retryable(
+                f"more than {REFUSED_EVENTS_MAX} events were refused one by one; the fault is hardly in the rows. The last: "
+                f"{error}. The run stopped before line {row.line}; correct the effect and run again."
+            )
+        try:
+            self.until_committed(row.line, self._refusing(part, row, unsettled))
+        except _SettledMeanwhile:
+            self.settle(part)
+        except Unsettled as again:
+            raise Retryable(f"line {row.line} could not be recorded as {unsettled.status}: {again}") from again
+
+    def _refusing(self, part: Chunk, row: Row, unsettled: Unsettled) -> Body:
+        def body(transaction: Transaction) -> tuple[Settled, Position]:
+            try:
+                settled = refuse_row(
+                    transaction,
+                    self.work,
+                    row,
+                    status=unsettled.status,
+                    error=str(unsettled.failure),
+                    attempts=unsettled.attempts,
+                )
+            except Redo:
+                raise _SettledMeanwhile from None
+            return settled, part.end.position
+
+        return body
+
+    def _too_many_bad(self) -> bool:
+        return self.limits.max_rejected is not None and self.bad_rows >= self.limits.max_rejected
+
+
+def _stopped(row: Row, error: str, status: str) -> Retryable | StopRequested:
+    if status == "pending":
+        return Retryable(f"line {row.line}, event {row.event_id!r}: {error}. Its attempts are used up; run again.")
+    return StopRequested(
+        f"stopped at a bad row, as asked: line {row.line}, event {row.event_id!r}: {error}. The rows before it are "
+        "applied, the row is not. Correct it and run again, or run with --on-error quarantine."
+    )

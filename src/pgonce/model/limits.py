@@ -1,0 +1,77 @@
+"""How much a run takes at a time, how long it tries, and what it does with bad rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgonce.errors import ConfigurationError
+
+# About where a larger chunk stops paying on a local disk; small enough to be redone in a moment.
+CHUNK_ROWS = 10_000
+CHUNK_ROWS_MAX = 1_000_000
+
+# A chunk holds its rows' locks until it commits; others that need them wait about this long.
+CHUNK_SECONDS = 5.0
+
+# Attempts of one chunk whose transaction began. More would only repeat what three have shown.
+ATTEMPTS = 3
+
+# Longest time for one chunk with all its attempts.
+CHUNK_DEADLINE_S = 60.0
+
+# A whole file in one transaction may take its time; a day bounds it.
+WHOLE_DEADLINE_S = 86_400.0
+
+# Events that one start may mark as failed by bisecting, or leave pending. A chunk costs about log2(rows) transactions for
+# each, and when more than this fail, the fault is in the effect and not in the rows.
+REFUSED_EVENTS_MAX = 1_000
+
+CHECKPOINTS = ("item", "chunk", "all")
+ON_ERROR = ("quarantine", "stop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of a run. ``on_error`` None: quarantine, but for a whole-file checkpoint stop with nothing applied."""
+
+    checkpoint: str = "chunk"
+    chunk_rows: int = CHUNK_ROWS
+    chunk_seconds: float = CHUNK_SECONDS
+    attempts: int = ATTEMPTS
+    chunk_deadline_s: float | None = None
+    deadline_s: float | None = None
+    on_error: str | None = None
+    max_rejected: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint not in CHECKPOINTS:
+            raise ConfigurationError(f"--checkpoint {self.checkpoint}: it is one of {', '.join(CHECKPOINTS)}")
+        if self.on_error is not None and self.on_error not in ON_ERROR:
+            raise ConfigurationError(f"--on-error {self.on_error}: it is one of {', '.join(ON_ERROR)}")
+        if not 1 <= self.chunk_rows <= CHUNK_ROWS_MAX:
+            raise ConfigurationError(f"--chunk-rows {self.chunk_rows}: it is from 1 to {CHUNK_ROWS_MAX}")
+        for name, value in (("chunk-seconds", self.chunk_seconds), ("attempts", self.attempts)):
+            if value <= 0:
+                raise ConfigurationError(f"--{name} {value}: it has to be above zero")
+        for name, seconds in (("chunk-deadline", self.chunk_deadline_s), ("deadline", self.deadline_s)):
+            if seconds is not None and seconds <= 0:
+                raise ConfigurationError(f"--{name} {seconds}: it has to be above zero")
+        if self.max_rejected is not None and self.max_rejected < 0:
+            raise ConfigurationError(f"--max-rejected {self.max_rejected}: it cannot be below zero")
+
+    @property
+    def rows(self) -> int:
+        """Rows of one chunk."""
+        return 1 if self.checkpoint == "item" else self.chunk_rows
+
+    @property
+    def transaction_s(self) -> float:
+        """Seconds that one chunk may take with all its attempts."""
+        if self.chunk_deadline_s is not None:
+            return self.chunk_deadline_s
+        return WHOLE_DEADLINE_S if self.checkpoint == "all" else CHUNK_DEADLINE_S
+
+    @property
+    def stops_at_bad_row(self) -> bool:
+        """Say whether the first bad row ends the run."""
+        return self.on_error == "stop" or (self.on_error is None and self.checkpoint == "all")

@@ -1,0 +1,1 @@
+"""Back-ends that watch a run: the engine knows them only as a protocol, and none of them can break a job."""

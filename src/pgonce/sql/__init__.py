@@ -1,0 +1,1 @@
+"""The SQL of pgonce: migrations, and one statement a file."""
