@@ -2,6 +2,8 @@
 
 PGONCE_TEST_PG_BIN chooses the programs (a second lane with another major release); PGONCE_TEST_DSN uses a server that
 is already there instead, on which the tests make and drop databases only.
+
+PYTEST_DONT_REWRITE: it has no assertions, and conftest.py imports it before pytest could rewrite it.
 """
 
 from __future__ import annotations

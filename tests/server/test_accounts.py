@@ -15,7 +15,7 @@ import pytest
 
 from pgonce import server as embedded
 from pgonce.server import place as places
-from server.conftest import cleaned, gone, until
+from server.processes import cleaned, gone, until
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

@@ -15,7 +15,7 @@ from pgonce import server as embedded
 from pgonce.errors import ConfigurationError
 from pgonce.server import place as places
 from pgonce.server import watch
-from server.conftest import Process, cleaned, gone, until
+from server.processes import Process, cleaned, gone, until
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -106,6 +106,12 @@ def test_a_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
 def test_a_line_break_in_the_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"line break.*PGONCE_HOME"):
         answers(tmp_path / "two\nlines")
+
+
+def test_a_folder_into_which_everybody_may_write_is_refused(open_folder: Path) -> None:
+    open_folder.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="everybody may write"):
+        answers(open_folder)
 
 
 @root_only

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from pgonce import server as embedded
 from pgonce.errors import ConfigurationError, Unreachable
-from server.conftest import Process, gone, until
+from server.processes import Process, gone, until
 
 
 def test_a_crash_keeps_what_was_committed_and_only_that() -> None:
@@ -100,3 +102,18 @@ def test_two_at_once_do_not_meet() -> None:
             assert connection.execute("select to_regclass('here')").fetchone() == (None,)
         one.crash()
         os.kill(other.postmaster_pid, 0)
+
+
+def test_a_forked_child_that_leaves_the_block_leaves_the_server_alone() -> None:
+    script = """
+import os, sys, psycopg
+from pgonce import server
+with server.scratch() as used:
+    if os.fork() == 0:
+        sys.exit(0)
+    assert os.wait()[1] == 0
+    with psycopg.connect(used.dsn) as connection:
+        print(connection.execute("select 1").fetchone())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("(1,)\n", 0), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from pgonce import server as embedded
 from pgonce.server import place as places
 from pgonce.server import users, watch
-from server.conftest import Process, gone, until
+from server.processes import Process, gone, until
 
 Start = Callable[..., Process]
 
@@ -197,3 +198,31 @@ def test_a_folder_deleted_under_its_server_ends_the_server(home: Path, processes
 def watcher_looks_again(home: Path, *, seconds: float = 0.0) -> None:
     """Let the watcher look for users at least once more: its own waits are the only clock it has."""
     time.sleep(seconds + 3 * watch.POLL_S)
+
+
+def test_the_watcher_looks_again_under_the_lock(home: Path) -> None:
+    """A user who joins between the watcher's look and its lock is seen: the server is never stopped under a user."""
+    place = places.Place(home, None)
+    places.make(place)
+    os.close(watch.open_lock(home / watch.CONTROL))
+    joined = contextlib.ExitStack()
+    users_at_stop: list[int] = []
+
+    class Interrupted(watch.Watcher):
+        looks = 0
+
+        def unused(self) -> bool:
+            answer = super().unused()
+            self.looks += 1
+            if self.looks == 1:
+                joined.enter_context(users.user_of(place))
+            if self.looks == 4:
+                joined.close()
+            return answer
+
+        def retire(self) -> None:
+            users_at_stop.append(len(watch.live_users(home)))
+
+    with joined:
+        Interrupted(home, scratch=True, watch_lock=-1).run()
+    assert users_at_stop == [0]

@@ -22,13 +22,14 @@ from pgonce.engine.pace import Pace
 from pgonce.engine.position import PositionReset
 from pgonce.engine.reading import chunks
 from pgonce.engine.register import Identity, RegisteredRun, changed_under_name, register
-from pgonce.engine.settle import Observer, Settler
+from pgonce.engine.settle import Settler
 from pgonce.engine.whole import settle_whole
 from pgonce.errors import ConfigurationError, InvariantBroken, LeaseLost, OutcomeUnknown, PgonceError
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Cursor
 from pgonce.model.definition import Definition
 from pgonce.model.limits import Limits
+from pgonce.model.observer import Observer
 from pgonce.model.outcome import Counts
 from pgonce.model.report import RunReport, exit_code_of
 from pgonce.model.row import Row, RowReader
@@ -79,6 +80,7 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         interrupted=interrupted,
         bad_rows=_bad_rows(clerk, order.job, registered.run_id),
     )
+    settler.hook(lambda: observer.began(source.name, source.size, held.position))
     try:
         _settle_input(settler, source, RowReader(stored.definition, order.source), effect)
         return _finish(settler, source, order, notes)

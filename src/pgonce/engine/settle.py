@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Transaction
@@ -22,20 +21,11 @@ from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
 from pgonce.model.limits import REFUSED_EVENTS_MAX, Limits
+from pgonce.model.observer import Observer, Step
 from pgonce.model.policy import Verdict
 from pgonce.model.row import Finding, Row
 
 INTERRUPTED = "stopped as asked, between two chunks. What is committed stays; run the same command again to go on."
-
-
-class Observer(Protocol):
-    """What a start tells while it goes on. Hooks only look; whatever they raise is swallowed by who calls them."""
-
-    def committed(self, settled: Settled, position: Position) -> None:
-        """A chunk was committed, and the position is now this."""
-
-    def retried(self, sqlstate: str | None, reason: str) -> None:
-        """A chunk's transaction was rolled back and will be tried again."""
 
 
 Body = Callable[[Transaction], tuple[Settled, Position]]
@@ -128,7 +118,8 @@ class Settler:
             except CommitInDoubt as doubt:
                 if committed(self.clerk.session, self.held, deadline):
                     return self._commit_seen(settled, moved)
-                self._hook(lambda: self.observer.retried(None, str(doubt)))
+                reason = str(doubt)
+                self.hook(lambda reason=reason: self.observer.retried(None, reason))
                 attempts += 1
                 if attempts >= self.limits.attempts:
                     raise Retryable(
@@ -160,7 +151,7 @@ class Settler:
             raise Unsettled(failure, attempts, "pending") from failure
         if deadline.passed:
             raise Retryable(f"{where}. Its time was used up; run the same command again.") from failure
-        self._hook(lambda: self.observer.retried(failure.sqlstate, str(failure)))
+        self.hook(lambda: self.observer.retried(failure.sqlstate, str(failure)))
 
     def _pass_or_raise(self, deadline: Deadline) -> None:
         if deadline.passed:
@@ -169,10 +160,11 @@ class Settler:
     def _commit_seen(self, settled: Settled, moved: Held) -> None:
         self.held = moved
         self.bad_rows += settled.bad_rows
-        self._hook(lambda: self.observer.committed(settled, moved.position))
+        self.hook(lambda: self.observer.committed(_step(settled, moved.position)))
 
     @staticmethod
-    def _hook(tell: Callable[[], None]) -> None:
+    def hook(tell: Callable[[], None]) -> None:
+        """Tell an observer something; whatever it raises is swallowed."""
         try:
             tell()
         except Exception:  # noqa: BLE001 - who looks on cannot break a job
@@ -255,4 +247,18 @@ def _stopped(row: Row, error: str, status: str) -> Retryable | StopRequested:
     return StopRequested(
         f"stopped at a bad row, as asked: line {row.line}, event {row.event_id!r}: {error}. The rows before it are "
         "applied, the row is not. Correct it and run again, or run with --on-error quarantine."
+    )
+
+
+def _step(settled: Settled, position: Position) -> Step:
+    kinds = [finding.kind for finding in settled.findings]
+    return Step(
+        position=position,
+        rows=settled.rows,
+        applied=len(settled.applied),
+        already=settled.already.rows,
+        failed=settled.failed_again.rows + len(settled.refused),
+        conflict=kinds.count("conflict"),
+        rejected=kinds.count("rejected"),
+        pending=settled.pending_again.rows,
     )

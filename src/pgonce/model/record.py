@@ -26,7 +26,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """One record that could not be parsed; ``reason`` is a plain sentence. ``raw`` is what it consumed (or the last part of it)."""
+    """One record that could not be parsed; ``reason`` is a plain sentence.
+
+    ``raw`` is what it consumed, or its last part, if the earlier ones came as `Filler` to keep memory constant.
+    """
 
     line: int
     raw: bytes
@@ -35,7 +38,10 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """Bytes without a record: header, blank lines, or the skipped part of an over-long record."""
+    """Bytes without a record: header, blank lines, or the earlier part of a skipped record, whose `Malformed` follows.
+
+    Do not store a position right behind a filler, except at the end of the input: what follows may belong to it.
+    """
 
     raw: bytes
 

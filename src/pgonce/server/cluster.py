@@ -77,9 +77,11 @@ def start(place: Place, binaries: Binaries, settings: Mapping[str, str], *, port
         sockets = places.socket_folder(place)
         (place.folder / watch.SOCKET).write_text(str(sockets))
         _rotate(place.log)
-        _spawn_postmaster(place, binaries, _options(sockets, settings, port), lock)
+        argv: list[str | Path] = [binaries.program("postgres"), "-D", place.pgdata]
+        argv += _options(sockets, settings, port)
+        said = spawn(argv, log=place.log, account=place.account, keep=(lock,))
     if not is_ready(place):
-        said = _log_tail(place)
+        said += _log_tail(place)
         raise Unreachable(
             f"the embedded server in {str(place.folder)!r} did not start: {said}\n{_remedy(said, place)} "
             f"The whole log is {str(place.log)!r}."
@@ -171,10 +173,13 @@ def cluster_lock(place: Place) -> Iterator[int]:
         os.close(descriptor)
 
 
-def spawn(argv: list[str | Path], *, log: Path, account: Account | None, keep: tuple[int, ...]) -> None:
-    """Start a program that outlives us: own session, orphaned at once, output to ``log``, descriptors ``keep`` open."""
+def spawn(argv: list[str | Path], *, log: Path, account: Account | None, keep: tuple[int, ...]) -> str:
+    """Start a program that outlives us: own session, orphaned at once, output to ``log``, descriptors ``keep`` open.
+
+    Return what the shell said when it could not, else nothing.
+    """
     script = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 &'
-    places.run(["/bin/sh", "-c", script, "sh", log, *argv], account, pass_fds=keep, umask=0o077)
+    return places.run(["/bin/sh", "-c", script, "sh", log, *argv], account, pass_fds=keep, umask=0o077).stderr
 
 
 def _initdb(new: Path, place: Place, binaries: Binaries, lock: int, *, throw_away: bool) -> None:
@@ -214,11 +219,6 @@ def _options(sockets: Path, settings: Mapping[str, str], port: int | None) -> li
         "logging_collector": "off",
     } | dict(settings)
     return [f"--{name}={value}" for name, value in every.items()]
-
-
-def _spawn_postmaster(place: Place, binaries: Binaries, options: list[str], lock: int) -> None:
-    argv: list[str | Path] = [binaries.program("postgres"), "-D", place.pgdata, *options]
-    spawn(argv, log=place.log, account=place.account, keep=(lock,))
 
 
 def _remove_reused_pid_file(place: Place) -> None:

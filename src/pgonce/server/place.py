@@ -241,17 +241,25 @@ def _identity(account: Account | None) -> dict[str, object]:
 
 
 def _refuse_foreign(folder: Path) -> None:
+    """Refuse a data folder that is none, that belongs to somebody else, or into which everybody may write."""
+    above = nearest_existing(folder)
+    if not above.is_dir():
+        raise ConfigurationError(f"{str(above)!r} is not a folder. Set PGONCE_HOME to a folder, then run again.")
+    us = os.geteuid()
     for path in (folder, folder / watch.PGDATA):
         try:
-            owner = path.stat().st_uid
+            found = path.stat()
         except OSError:
             return
-        if path == folder and not path.is_dir():
-            raise ConfigurationError(f"{str(path)!r} is not a folder. Set PGONCE_HOME to a folder, then run again.")
-        if owner != os.geteuid() and not (os.geteuid() == 0 and path != folder):
+        if found.st_uid != us and (us != 0 or path == folder):
             raise ConfigurationError(
-                f"the data folder {str(path)!r} belongs to {_name_of(owner)}, and you are {_name_of(os.geteuid())}. "
+                f"the data folder {str(path)!r} belongs to {_name_of(found.st_uid)}, and you are {_name_of(us)}. "
                 "Run as its owner, or set PGONCE_HOME to a folder of your own."
+            )
+        if found.st_mode & 0o002:
+            raise ConfigurationError(
+                f"everybody may write into the data folder {str(path)!r}, so its server could be replaced by anybody. "
+                "Set PGONCE_HOME to a folder of your own, for instance one inside it."
             )
 
 

@@ -116,15 +116,16 @@ def scratch(
 ) -> Iterator[ScratchServer]:
     """Run a new, empty server until the end of the block or of the process, SIGKILL included; then nothing is left.
 
-    ``settings`` are server settings for every start; ``parent`` is where its folder is made (the temporary folder);
-    ``tcp`` also listens on a free port of 127.0.0.1. Raises ConfigurationError or Unreachable as ``running`` does.
+    ``settings`` are server settings for every start; ``parent`` is where its folder is made (by default the temporary
+    folder; elsewhere if we are root and our server's account cannot reach it); ``tcp`` also listens on a free port of
+    127.0.0.1. Raises ConfigurationError or Unreachable as ``running`` does.
     """
     account = places.server_account()
     binaries = places.reachable_binaries(binaries or find_binaries(), account)
     place = Place(_new_folder(parent, account), account)
     server = ScratchServer(place, binaries, settings or {}, _free_port() if tcp else None)
     with contextlib.ExitStack() as use:
-        use.callback(_wait_until_gone, place, watch.open_lock(place.folder / watch.WATCH))
+        use.callback(_wait_until_gone, place, watch.open_lock(place.folder / watch.WATCH), os.getpid())
         with users.control(place):
             use.enter_context(users.user_of(place))
             users.ensure_watcher(place, scratch=True)
@@ -156,8 +157,13 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wait_until_gone(place: Place, watch_lock: int) -> None:
-    """Wait until the watcher deleted the folder and ended; do it here if there is no watcher."""
+def _wait_until_gone(place: Place, watch_lock: int, process: int) -> None:
+    """Wait until the watcher deleted the folder and ended; do it here if there is no watcher.
+
+    A forked child that leaves the block does nothing: the server is its parent's.
+    """
+    if os.getpid() != process:
+        return
     deadline = time.monotonic() + GONE_S_MAX
     while not watch.try_lock(watch_lock) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -151,18 +151,23 @@ def control(place: Place) -> Iterator[None]:
 
 @contextlib.contextmanager
 def user_of(place: Place) -> Iterator[None]:
-    """Be a user until the end of the block or of the process; enter it under the control lock."""
-    path = place.folder / watch.USERS / f"{os.getpid()}-{time.monotonic_ns()}"
+    """Be a user until the end of the block or of the process; enter it under the control lock.
+
+    A forked child that leaves the block is not the user: the parent still is.
+    """
+    process = os.getpid()
+    path = place.folder / watch.USERS / f"{process}-{time.monotonic_ns()}"
     with explained(path):
         descriptor = watch.open_lock(path)
     try:
         assert watch.try_lock(descriptor), "a new file has no other holder"
         with explained(path):
-            os.write(descriptor, f"{os.getpid()} {Path(sys.argv[0]).name or 'python'}".encode(errors="replace"))
+            os.write(descriptor, f"{process} {Path(sys.argv[0]).name or 'python'}".encode(errors="replace"))
         yield
     finally:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        if os.getpid() == process:
+            with contextlib.suppress(OSError):
+                path.unlink()
         os.close(descriptor)
 
 
@@ -197,9 +202,10 @@ def _ensure_server(place: Place, binaries: Binaries | None) -> None:
 
 
 def _server(place: Place, data_dir: Path | None) -> Server:
-    pid = watch.postmaster_pid(place.pgdata)
     version = cluster.server_version(place)
-    assert pid is not None, "it just answered"
+    pid = watch.postmaster_pid(place.pgdata)
+    if pid is None:
+        raise Unreachable(f"the embedded server in {str(place.folder)!r} has just ended. Run again.")
     return Server(
         data_dir=_asked(data_dir),
         pgdata=place.pgdata,

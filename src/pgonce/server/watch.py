@@ -137,6 +137,8 @@ def remove_socket(place: Path) -> None:
         folder = Path((place / SOCKET).read_text())
     except OSError:
         return
+    if not folder.is_absolute():
+        return  # cut short by a full disk
     with contextlib.suppress(OSError):
         for file in folder.glob(SOCKET_NAMES):
             file.unlink(missing_ok=True)
@@ -144,7 +146,9 @@ def remove_socket(place: Path) -> None:
     (place / SOCKET).unlink(missing_ok=True)
 
 
-class _Watcher:
+class Watcher:
+    """The loop of the watching process."""
+
     def __init__(self, place: Path, *, scratch: bool, watch_lock: int) -> None:
         self.place = place
         self.scratch = scratch
@@ -152,11 +156,13 @@ class _Watcher:
         self.told_to_stop = False
 
     def unused(self) -> bool:
+        """Tell whether nobody needs the server now."""
         if self.told_to_stop:
             return True
         return not (self.place / PINNED).exists() and not live_users(self.place)
 
     def run(self) -> None:
+        """Look for users until there are none, then end the server."""
         unused_since: float | None = None
         linger_s = 0.0 if self.scratch else LINGER_S
         while (control := _open_existing(self.place / CONTROL)) is not None:
@@ -214,7 +220,7 @@ def _end_lost_server(pgdata: Path) -> None:
 def main() -> None:
     """Watch the place named by the first argument until its server is no longer used."""
     place, kind, watch_lock = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    watcher = _Watcher(place, scratch=kind == "scratch", watch_lock=watch_lock)
+    watcher = Watcher(place, scratch=kind == "scratch", watch_lock=watch_lock)
 
     def stop(_number: int, _frame: object) -> None:
         watcher.told_to_stop = True

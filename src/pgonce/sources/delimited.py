@@ -149,7 +149,7 @@ class _Reader:
         taken = self._taken.copy()
         self._taken.clear()
         for number, segment in enumerate(chain(taken, self._segments()), 1):
-            scan.feed(segment.removeprefix(BOM) if self._utf8 and number == first == 1 else segment)
+            scan.feed(segment)
             yield from skipped.add(segment)
             if number >= len(taken) and segment.endswith(b"\n") and scan.settled:
                 break

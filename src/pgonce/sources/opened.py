@@ -75,7 +75,7 @@ class Input:
     def cursor(self, at: Position) -> Cursor:
         """Read and hash the bytes before a stored position and return the cursor there.
 
-        Raises InputChanged if they are not the bytes of its digest. Safe to re-run: it only reads.
+        Raises InputChanged if they are not the bytes of its digest. Safe to re-run: reads only.
         """
         return _Reading(self).skip_to(at)[0]
 
@@ -136,7 +136,7 @@ class _Reading:
         return data
 
     def skip_to(self, at: Position) -> tuple[Cursor, bytes]:
-        """Read and hash the bytes before ``at``: the cursor there and the last byte. Raises InputChanged if they differ."""
+        """Read and hash the bytes before ``at``; return the cursor there and the last byte. May raise InputChanged."""
         cursor, last = Cursor.start(), b""
         while cursor.offset < at.offset:
             data = self.read(min(BLOCK_BYTES, at.offset - cursor.offset))

@@ -56,6 +56,7 @@ def test_records_are_those_the_csv_module_reads_from_the_whole(rows, end, mark, 
         pieces = read(data)
     expected = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))[1:]
     assert malformed(pieces) == []
+    assert {tuple(fields) for fields in records(pieces)} <= {("id", "amount", "note")}
     assert [list(fields.values()) for fields in records(pieces)] == expected == [list(row) for row in rows]
 
 
@@ -279,3 +280,13 @@ def test_options_that_do_not_fit_are_refused_by_name(options, words) -> None:
 def test_a_byte_order_mark_under_another_encoding_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="byte order mark of UTF-8"):
         read(b"\xef\xbb\xbfid\n1\n", encoding="cp1252")
+
+
+def test_no_line_is_lost_where_a_character_has_a_byte_that_looks_like_the_delimiter() -> None:
+    """The second byte of this character in Shift JIS is the vertical bar."""
+    data = 'id|note\n1|\u30dd"a|"text\nmore"x\n2|b\n'.encode("shift_jis")
+    assert b"\x83|" in data
+    read(data, encoding="shift_jis", delimiter="|")
+    assert records(read("id|note\n1|\u30dd\n".encode("shift_jis"), encoding="shift_jis", delimiter="|")) == [
+        {"id": "1", "note": "\u30dd"}
+    ]

@@ -158,8 +158,10 @@ def test_a_file_that_changes_while_open_is_noticed_at_the_end_at_the_latest(tmp_
                 file.write(b"8")
             else:
                 file.truncate(len(DATA) - 12)
+        seen = []
         with pytest.raises(InputChanged, match="changed while it was read"):
-            list(source.pieces())
+            seen += source.pieces()
+        assert b"9,9\n" not in [piece.raw for piece in seen]
 
 
 def test_resume_refuses_to_skip_bytes_that_changed() -> None:
@@ -192,6 +194,17 @@ def test_a_position_with_a_wrong_line_count_is_refused() -> None:
 def test_a_position_at_the_very_end_leaves_nothing() -> None:
     with content(DATA[:-1]) as source:
         assert list(source.pieces(positions(list(source.pieces()))[-1])) == []
+
+
+def test_the_cursor_at_a_stored_position_leads_on_like_the_one_that_was_there() -> None:
+    with content(DATA) as source:
+        pieces = list(source.pieces())
+        places = positions(pieces)
+        cursor = source.cursor(places[500])
+        assert cursor.position == places[500]
+        assert cursor.advance(pieces[500].raw).position == places[501]
+        with pytest.raises(InputChanged):
+            source.cursor(Position(places[500].offset, places[500].lines, places[499].digest))
 
 
 def test_a_position_of_zero_is_the_beginning() -> None:

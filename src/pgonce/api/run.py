@@ -1,0 +1,175 @@
+"""``pgonce.run`` and ``pgonce.adopt``: a file of events, each applied once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pgonce.api.database import opened
+from pgonce.db.statements import DEFAULT_SCHEMA
+from pgonce.engine.effect import Script
+from pgonce.engine.run import Order
+from pgonce.engine.run import run as run_order
+from pgonce.errors import ConfigurationError
+from pgonce.model.backoff import Backoff
+from pgonce.model.definition import Definition
+from pgonce.model.limits import Limits
+from pgonce.model.observer import Observer, Silent
+from pgonce.model.report import RunReport
+from pgonce.sources import ReadingOptions, open_input
+
+
+def order(
+    *,
+    job: str,
+    key: str | Sequence[str],
+    amount: str | None = None,
+    amount_scale: int | None = None,
+    source: str = "",
+    source_column: str | None = None,
+    payload: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    types: Mapping[str, str] | None = None,
+    effect: str | Path | None = None,
+    verify: str | Path | None = None,
+    kind: str = "apply",
+    limits: Limits | None = None,
+    also: bool = False,
+    take_over: bool = False,
+    wait_s: float = 0.0,
+    redact: Sequence[str] = (),
+) -> Order:
+    """Put an order together from plain values, reading the files of the user's SQL.
+
+    Raises ConfigurationError when they do not fit together.
+    """
+    if source and source_column:
+        raise ConfigurationError("--source and --source-column both say where events come from; give one of them")
+    if verify is not None and effect is None:
+        raise ConfigurationError("--verify checks an effect; there is none without --effect")
+    script, check = _script(effect), _script(verify)
+    definition = Definition(
+        key=(key,) if isinstance(key, str) else tuple(key),
+        source_column=source_column,
+        amount=amount,
+        amount_scale=amount_scale,
+        payload=None if payload is None else tuple(payload),
+        ignore=tuple(ignore),
+        types=dict(types or {}),
+        effect_sha256=script.sha256 if script else None,
+        verify_sha256=check.sha256 if check else None,
+    )
+    return Order(
+        job=job,
+        definition=definition,
+        source=source,
+        kind=kind,
+        effect=script,
+        verify=check,
+        limits=limits or Limits(),
+        also=also,
+        take_over=take_over,
+        wait_s=wait_s,
+        redact=frozenset(redact),
+    )
+
+
+def _script(path: str | Path | None) -> Script | None:
+    if path is None:
+        return None
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the SQL file {path} cannot be read: {error}") from error
+    return Script.read(str(path), text)
+
+
+def run(
+    input: str | Path,  # noqa: A002 - the word users say
+    *,
+    job: str,
+    key: str | Sequence[str],
+    amount: str | None = None,
+    amount_scale: int | None = None,
+    source: str = "",
+    source_column: str | None = None,
+    payload: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    types: Mapping[str, str] | None = None,
+    effect: str | Path | None = None,
+    verify: str | Path | None = None,
+    reading: ReadingOptions | None = None,
+    limits: Limits | None = None,
+    also: bool = False,
+    take_over: bool = False,
+    wait_s: float = 0.0,
+    redact: Sequence[str] = (),
+    dsn: str | None = None,
+    embedded: bool = False,
+    schema: str = DEFAULT_SCHEMA,
+    observer: Observer | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> RunReport:
+    """Apply each event of a file once, and report; run again, it reports everything ``already`` and changes nothing.
+
+    ``input`` is a path (CSV, TSV, NDJSON; gzip or zstd) or ``-``. ``key`` names the column or columns that identify an
+    event, ``amount`` the column of its money: whole cents, or decimal text with ``amount_scale`` places. ``effect`` is a
+    file of SQL that runs once a chunk in the checkpoint's transaction and sees the relation ``chunk``; ``verify`` a file
+    of SQL that must return no rows. ``limits`` bounds chunks, attempts and bad rows. ``wait_s`` is in seconds.
+
+    Returns a RunReport with counts in rows and cents; bad rows do not raise, they are in it and in its ``exit_code``.
+    Raises ConfigurationError, Unreachable, RunOwned, LeaseLost, Retryable, Permanent or OutcomeUnknown; committed
+    chunks stay then, and the same call goes on from there.
+    Safe to re-run: always, at every point of failure.
+    """
+    what = order(
+        job=job,
+        key=key,
+        amount=amount,
+        amount_scale=amount_scale,
+        source=source,
+        source_column=source_column,
+        payload=payload,
+        ignore=ignore,
+        types=types,
+        effect=effect,
+        verify=verify,
+        limits=limits,
+        also=also,
+        take_over=take_over,
+        wait_s=wait_s,
+        redact=redact,
+    )
+    return carry_out(
+        input,
+        what,
+        reading=reading,
+        dsn=dsn,
+        embedded=embedded,
+        schema=schema,
+        observer=observer,
+        interrupted=interrupted,
+    )
+
+
+def carry_out(
+    input: str | Path,  # noqa: A002 - the word users say
+    what: Order,
+    *,
+    reading: ReadingOptions | None = None,
+    dsn: str | None = None,
+    embedded: bool = False,
+    schema: str = DEFAULT_SCHEMA,
+    observer: Observer | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    backoff: Backoff | None = None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> RunReport:
+    """Carry out an order over an input. Safe to re-run: always."""
+    with (
+        open_input(input, reading) as source,
+        opened(
+            dsn, embedded=embedded, schema=schema, application=f"pgonce/{what.job}", backoff=backoff, tell=tell
+        ) as clerk,
+    ):
+        return run_order(clerk, source, what, observer=observer or Silent(), interrupted=interrupted)

@@ -1,0 +1,57 @@
+"""The command ``pgonce``: its groups, its options for all commands, and what it does with errors."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import click
+
+from pgonce import __version__
+from pgonce.cli.exits import exit_code_of
+from pgonce.cli.lazy import LazyGroup
+from pgonce.cli.signals import received_signal
+from pgonce.errors import Interrupted, PgonceError
+
+COMMANDS = {
+    "adopt": "pgonce.cli.run:adopt",
+    "db": "pgonce.cli.db:db",
+    "events": "pgonce.cli.events:events",
+    "job": "pgonce.cli.job:job",
+    "plan": "pgonce.cli.plan:plan",
+    "quarantine": "pgonce.cli.quarantine:quarantine",
+    "reconcile": "pgonce.cli.reconcile:reconcile",
+    "run": "pgonce.cli.run:run",
+    "runs": "pgonce.cli.status:runs",
+    "status": "pgonce.cli.status:status",
+}
+
+
+@click.group(cls=LazyGroup, commands_by_name=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pgonce")
+def cli() -> None:
+    """Apply batches of events to PostgreSQL so that every event counts once, whatever fails and however often you
+    run it again."""
+
+
+def main() -> NoReturn:
+    """Run the command and end the process with its exit code."""
+    try:
+        code = cli.main(prog_name="pgonce", standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except PgonceError as error:
+        click.echo(f"pgonce: {error}", err=True)
+        sys.exit(_signal_code(error) or exit_code_of(error))
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _signal_code(error: PgonceError) -> int | None:
+    number = received_signal()
+    return 128 + number if isinstance(error, Interrupted) and number else None
