@@ -40,8 +40,8 @@ _ERRORS = [
     "Unreachable",
 ]
 
-# Where each public name lives. It is imported when it is first used, so that a process that needs one room of pgonce (the
-# watcher of the embedded server, say) does not load them all.
+# Where each public name lives. It is imported when it is first used, so that a process that needs one room of pgonce
+# (the watcher of the embedded server, say) does not load them all.
 _HOMES = dict.fromkeys(_ERRORS, "pgonce.errors") | {
     "Counts": "pgonce.model.outcome",
     "Limits": "pgonce.model.limits",

@@ -94,7 +94,7 @@ class StopRequested(Permanent):
 
 
 class LeaseLost(PgonceError):
-    """Another start took this run over. Nothing of the last chunk was applied by this start; there is nothing to undo."""
+    """Another start took this run over. Nothing of its last chunk was applied; there is nothing to undo."""
 
     retryable = True
 
@@ -117,7 +117,7 @@ class ConfigurationError(PgonceError):
 
 
 class DefinitionChanged(ConfigurationError):
-    """The job is stored with another definition. Use the stored one, or change it on record with ``pgonce job change``."""
+    """The job is stored with another definition. Use that one, or change it on record with ``pgonce job change``."""
 
 
 class ContentTaken(ConfigurationError):

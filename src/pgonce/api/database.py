@@ -12,13 +12,15 @@ from pgonce.db.schema import check_schema_name, migrate, require_current
 from pgonce.db.statements import DEFAULT_SCHEMA
 from pgonce.db.transaction import Session, default_random
 from pgonce.engine.bookkeeping import Clerk
+from pgonce.errors import Interrupted
 from pgonce.model.backoff import Backoff
 from pgonce.server import running
 
 
 @contextmanager
 def target(dsn: str | None = None, *, embedded: bool = False) -> Iterator[tuple[Target, bool]]:
-    """Choose the database: ``dsn``, then the environment, then the embedded server; the latter for as long as it is used.
+    """Choose the database: ``dsn``, then the environment, then the embedded server; the latter for as long as it is
+    used.
 
     Yields the target and whether it is the embedded one. ``embedded`` beats all but ``dsn``.
     """
@@ -40,21 +42,23 @@ def opened(
     backoff: Backoff | None = None,
     prepare: bool = True,
     tell: Callable[[str], None] = lambda _text: None,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> Iterator[Clerk]:
     """Open a session on the chosen database and check its schema.
 
     The embedded server gets its schema by itself; any other database has to have it (``pgonce db init``). ``prepare``
-    False leaves the schema unchecked. ``tell`` is told once which database it is, without its password.
+    False leaves the schema unchecked. ``tell`` is told once which database it is, without its password. ``interrupted``
+    ends every wait of the session once it says so, with Interrupted.
     Raises Unreachable, SchemaMismatch or ConfigurationError.
     """
     check_schema_name(schema)
     with target(dsn, embedded=embedded) as (chosen, is_embedded):
         tell(f"using the {chosen.label} (named by {chosen.named_by})")
-        pace = backoff or Backoff()
+        pace, sleep = backoff or Backoff(), _interruptible(interrupted)
         session = Session(
-            chosen, schema=schema, application=application, random=default_random, sleep=time.sleep, backoff=pace
+            chosen, schema=schema, application=application, random=default_random, sleep=sleep, backoff=pace
         )
-        clerk = Clerk(session=session, clock=time.monotonic, sleep=time.sleep, random=default_random, backoff=pace)
+        clerk = Clerk(session=session, clock=time.monotonic, sleep=sleep, random=default_random, backoff=pace)
         try:
             if prepare and is_embedded:
                 clerk.do(migrate)
@@ -63,3 +67,23 @@ def opened(
             yield clerk
         finally:
             session.close()
+
+
+# A wait looks this often whether it was asked to end: below what a person notices.
+SLICE_S = 0.1
+
+
+def _interruptible(interrupted: Callable[[], bool]) -> Callable[[float], None]:
+    """Make a sleep that ends with Interrupted once the run is asked to stop."""
+
+    def sleep(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            if interrupted():
+                raise Interrupted("stopped as asked, while waiting for the database. Nothing is half done; run again.")
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return
+            time.sleep(min(left_s, SLICE_S))
+
+    return sleep

@@ -113,9 +113,9 @@ def run(
     """Apply each event of a file once, and report; run again, it reports everything ``already`` and changes nothing.
 
     ``input`` is a path (CSV, TSV, NDJSON; gzip or zstd) or ``-``. ``key`` names the column or columns that identify an
-    event, ``amount`` the column of its money: whole cents, or decimal text with ``amount_scale`` places. ``effect`` is a
-    file of SQL that runs once a chunk in the checkpoint's transaction and sees the relation ``chunk``; ``verify`` a file
-    of SQL that must return no rows. ``limits`` bounds chunks, attempts and bad rows. ``wait_s`` is in seconds.
+    event, ``amount`` the column of its money: whole cents, or decimal text with ``amount_scale`` places. ``effect`` is
+    a file of SQL that runs once a chunk in the checkpoint's transaction and sees the relation ``chunk``; ``verify`` a
+    file of SQL that must return no rows. ``limits`` bounds chunks, attempts and bad rows. ``wait_s`` is in seconds.
 
     Returns a RunReport with counts in rows and cents; bad rows do not raise, they are in it and in its ``exit_code``.
     Raises ConfigurationError, Unreachable, RunOwned, LeaseLost, Retryable, Permanent or OutcomeUnknown; committed
@@ -169,7 +169,13 @@ def carry_out(
     with (
         open_input(input, reading) as source,
         opened(
-            dsn, embedded=embedded, schema=schema, application=f"pgonce/{what.job}", backoff=backoff, tell=tell
+            dsn,
+            embedded=embedded,
+            schema=schema,
+            application=f"pgonce/{what.job}",
+            backoff=backoff,
+            tell=tell,
+            interrupted=interrupted,
         ) as clerk,
     ):
         return run_order(clerk, source, what, observer=observer or Silent(), interrupted=interrupted)

@@ -79,8 +79,8 @@ class _Verbose:
 
     def committed(self, step: Step) -> None:
         self._place.tell(
-            f"committed {step.rows} rows up to line {step.position.lines}: {step.applied} applied, {step.already} already, "
-            f"{step.failed} failed, {step.conflict} conflict, {step.rejected} rejected, {step.pending} pending"
+            f"committed {step.rows} rows up to line {step.position.lines}: {step.applied} applied, {step.already} "
+            f"already, {step.failed} failed, {step.conflict} conflict, {step.rejected} rejected, {step.pending} pending"
         )
 
     def retried(self, sqlstate: str | None, reason: str) -> None:

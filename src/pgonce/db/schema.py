@@ -1,4 +1,4 @@
-"""The schema of pgonce in a database: its numbered migrations, and whether the database is at the one this code needs."""
+"""The schema of pgonce in a database: its numbered migrations, and whether it is at the one this code needs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_schema_name(schema: str) -> None:
     """Refuse a schema name that PostgreSQL would cut off or keep for itself. Raises ConfigurationError."""
     if not schema or len(schema.encode()) > SCHEMA_NAME_BYTES_MAX or schema.startswith("pg_") or "\0" in schema:
         raise ConfigurationError(
-            f"{schema!r} cannot be a schema name: it needs 1 to {SCHEMA_NAME_BYTES_MAX} bytes and may not begin with pg_"
+            f"{schema!r} cannot be a schema name: it has 1 to {SCHEMA_NAME_BYTES_MAX} bytes and may not begin with pg_"
         )
 
 
@@ -55,7 +55,7 @@ def applied(transaction: Transaction) -> dict[int, str]:
     found = transaction.connection.execute("select to_regclass(%s)::text", (name,)).fetchone()
     if found is None or found[0] is None:
         return {}
-    return {version: sha256 for version, sha256 in transaction.rows("read_migrations")}
+    return dict(transaction.rows("read_migrations"))
 
 
 def require_current(transaction: Transaction) -> None:
@@ -93,8 +93,8 @@ def migrate(transaction: Transaction) -> list[Migration]:
     edited = [version for version, sha256 in there.items() if known[version].sha256 != sha256]
     if edited:
         raise SchemaMismatch(
-            f"migration {edited[0]} was applied with other SQL than this pgonce has; it is from another build. Use that "
-            "build, or start in a fresh schema"
+            f"migration {edited[0]} was applied with other SQL than this pgonce has; it is from another build. Use "
+            "that build, or start in a fresh schema"
         )
     todo = [migration for migration in migrations() if migration.version not in there]
     if not there:
@@ -125,9 +125,7 @@ def sql_text(schema: str) -> str:
     parts = [f"create schema if not exists {quote_identifier(schema)};\n"]
     for migration in migrations():
         parts.append(qualify(migration.text, schema))
-        record = (
-            f"insert into pgonce.migration (version, name, sha256) "
-            f"values ({migration.version}, '{migration.name}', '{migration.sha256}');\n"
-        )
+        values = f"{migration.version}, '{migration.name}', '{migration.sha256}'"
+        record = f"insert into pgonce.migration (version, name, sha256) values ({values});\n"  # noqa: S608
         parts.append(qualify(record, schema))
     return "\n".join(parts)

@@ -1,8 +1,8 @@
 """The relation ``chunk``: the rows to be applied now, as a table that the user's SQL can read.
 
 It is a temporary table that lives as long as the transaction. Where the role may not make temporary tables, it is a
-table of pgonce's schema, made and dropped in the transaction: nobody else ever sees it, and jobs that need it at the same
-time wait for each other.
+table of pgonce's schema, made and dropped in the transaction: nobody else ever sees it, and jobs that need it at the
+same time wait for each other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def create(transaction: Transaction, columns: Sequence[str], types: Mapping[str,
     """
     connection = transaction.connection
     found = connection.execute(
-        "select has_database_privilege(current_database(), 'TEMP'), to_regclass('chunk')::text, current_setting('search_path')"
+        "select has_database_privilege(current_database(), 'TEMP'), to_regclass('chunk')::text, "
+        "current_setting('search_path')"
     ).fetchone()
     assert found is not None
     temporary, existing, path = found

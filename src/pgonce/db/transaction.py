@@ -115,8 +115,8 @@ class Session:
                 tries += 1
                 if deadline.passed:
                     raise Unreachable(
-                        f"cannot connect to the {self.target.label}: {' '.join(str(error).split())}. Nothing was applied "
-                        "by this attempt; start the server or correct the address, then run again."
+                        f"cannot connect to the {self.target.label}: {' '.join(str(error).split())}. Nothing was "
+                        "applied by this attempt; start the server or correct the address, then run again."
                     ) from error
                 self._sleep(min(self._backoff.delay_s(tries, self._random), deadline.left_s()))
         return self._connection

@@ -43,13 +43,14 @@ class Clerk:
             try:
                 with self.session.transaction(until, commit=commit) as transaction:
                     result = body(transaction)
-                return result
             except DatabaseFailure as failure:
                 if failure.decision.verdict is not Verdict.TRANSIENT or until.passed:
                     raise outcome_of(failure) from failure
             except CommitInDoubt as doubt:
                 if until.passed:
                     raise OutcomeUnknown(f"{doubt}. It is safe to run the same command again.") from doubt
+            else:
+                return result
             tries += 1
             self.sleep(min(self.backoff.delay_s(tries, self.random), until.left_s()))
 

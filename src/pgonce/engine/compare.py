@@ -143,8 +143,8 @@ class Comparison:
             return None
         kept = detail.fingerprint.hex() if detail.fingerprint else "none"
         return (
-            f"event {row.event_id!r} came first with another payload, from {detail.origin}. That payload was pruned, so "
-            f"the fields cannot be named: stored fingerprint {kept}, now {given.hex()}"
+            f"event {row.event_id!r} came first with another payload, from {detail.origin}. That payload was pruned, "
+            f"so the fields cannot be named: stored fingerprint {kept}, now {given.hex()}"
         )
 
 

@@ -38,10 +38,11 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What is done to the user's own tables: ``script`` for the rows of a chunk, then ``verify``, which must find nothing.
+    """What is done to the user's own tables: ``script`` for the rows of a chunk, then ``verify``, which must find
+    nothing.
 
-    ``columns`` are the file's columns in the relation ``chunk``, with their declared ``types``. ``record`` adds a column
-    of that name with the whole record as JSON, for inputs whose fields are an open set.
+    ``columns`` are the file's columns in the relation ``chunk``, with their declared ``types``. ``record`` adds a
+    column of that name with the whole record as JSON, for inputs whose fields are an open set.
     """
 
     script: Script

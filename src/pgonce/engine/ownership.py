@@ -68,9 +68,9 @@ def acquire(clerk: Clerk, claim: Claim) -> Held:
         except _Alive as alive:
             if patience.passed:
                 raise RunOwned(
-                    f"run {claim.run_id} belongs to start {alive.epoch} by {alive.owner}, begun {alive.started_at}, which is "
-                    "still connected. Wait for it (--wait SECONDS), or take the run over (--take-over): what it commits "
-                    "afterwards is refused."
+                    f"run {claim.run_id} belongs to start {alive.epoch} by {alive.owner}, begun {alive.started_at}, "
+                    "which is still connected. Wait for it (--wait SECONDS), or take the run over (--take-over): what "
+                    "it commits afterwards is refused."
                 ) from None
             clerk.sleep(LOOK_EVERY_S)
 

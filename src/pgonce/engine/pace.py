@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from pgonce.model.limits import Limits
 
-# A slow chunk halves the next one at least, and a quick one doubles it at most: one odd chunk should not swing the size.
+# A slow chunk halves the next one at least, and a quick one doubles it at most: one odd chunk should not swing the
+# size.
 STEP_MAX = 2.0
 
 
 @dataclass(slots=True)
 class Pace:
-    """Keeps chunks near ``limits.chunk_seconds``; used as a context around each of them. Results do not depend on it."""
+    """Keeps chunks near ``limits.chunk_seconds``; a context around each of them. Results do not depend on it."""
 
     limits: Limits
     clock: Callable[[], float]

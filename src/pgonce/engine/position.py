@@ -13,7 +13,7 @@ from typing import Any
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Session, Transaction
 from pgonce.engine.apply import Settled
-from pgonce.errors import LeaseLost, OutcomeUnknown, Unreachable
+from pgonce.errors import Interrupted, LeaseLost, OutcomeUnknown, Unreachable
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
 
@@ -98,13 +98,13 @@ def committed(session: Session, held: Held, deadline: Deadline) -> bool:
             with session.transaction(slice_, commit=False) as transaction:
                 row = transaction.row("lock_start", run_id=held.run_id, epoch=held.epoch)
             return _moved(row, held)
-        except (DatabaseFailure, Unreachable, CommitInDoubt) as failure:
-            last = str(failure)
-        if until.passed:
+        except (DatabaseFailure, Unreachable, CommitInDoubt, Interrupted) as failure:
+            last, interrupted = str(failure), isinstance(failure, Interrupted)
+        if until.passed or interrupted:
             raise OutcomeUnknown(
                 f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it "
-                f"took place could not be established in time ({last}). Run the same command again: the stored position "
-                "decides, and nothing is applied twice."
+                f"took place could not be established in time ({last}). Run the same command again: the stored "
+                "position decides, and nothing is applied twice."
             )
 
 
@@ -131,7 +131,7 @@ def reread(session: Session, held: Held, deadline: Deadline) -> Held:
     ended_at, ended_how = row[12], row[13]
     if ended_at is not None:
         raise LeaseLost(
-            f"start {held.epoch} of run {held.run_id} does not own the run any more: {ended_how} at {ended_at}. Its last "
-            "chunk was rolled back whole; the run goes on elsewhere."
+            f"start {held.epoch} of run {held.run_id} does not own the run any more: {ended_how} at {ended_at}. Its "
+            "last chunk was rolled back whole; the run goes on elsewhere."
         )
     return replace(held, chunks=row[4], position=Position(row[1], row[2], row[3]))

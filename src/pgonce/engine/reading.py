@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pgonce.model.chunk import Chunk, Entry
 from pgonce.model.cursor import Cursor
@@ -18,34 +18,31 @@ CARRIED_BYTES_MAX = 1 << 20
 def chunks(source: Input, reader: RowReader, begin: Cursor, rows_max: Callable[[], int]) -> Iterator[Chunk]:
     """Yield the input's rows from a place on, in chunks of at most ``rows_max()`` rows; the last one ends at the end.
 
-    An input with nothing left still yields one chunk without rows, so that its end is settled too.
+    An input with nothing left still yields one chunk without rows, so that its end is settled too. A chunk always ends
+    behind a row or at the end of the input; bytes without a row belong to the row that follows them.
     Safe to re-run: it only reads.
     """
-    at, entries, carried, limit = begin, list[Entry](), b"", rows_max()
+    at, entries, carried, carried_bytes, limit = begin, list[Entry](), list[bytes](), 0, rows_max()
     for piece in source.pieces(begin.position):
         if isinstance(piece, Filler):
-            carried += piece.raw
-            if len(carried) > CARRIED_BYTES_MAX:
+            carried.append(piece.raw)
+            carried_bytes += len(piece.raw)
+            if carried_bytes > CARRIED_BYTES_MAX:
                 if entries:
-                    chunk = _chunk(at, entries, b"")
+                    chunk = _chunk(at, entries, ())
                     yield chunk
-                    at, entries = chunk.end, []
-                at, carried = at.advance(carried), b""
+                    at, entries, limit = chunk.end, [], rows_max()
+                at, carried, carried_bytes = at.advance(carried), [], 0
             continue
-        entries.append(Entry(carried + piece.raw if carried else piece.raw, reader.read(piece)))
-        carried = b""
+        entries.append(Entry(b"".join((*carried, piece.raw)) if carried else piece.raw, reader.read(piece)))
+        carried, carried_bytes = [], 0
         if len(entries) >= limit:
-            chunk = _chunk(at, entries, b"")
+            chunk = _chunk(at, entries, ())
             yield chunk
             at, entries, limit = chunk.end, [], rows_max()
     yield _chunk(at, entries, carried)
 
 
-def _chunk(begin: Cursor, entries: list[Entry], tail: bytes) -> Chunk:
+def _chunk(begin: Cursor, entries: list[Entry], tail: Sequence[bytes]) -> Chunk:
     end = begin.advance(entry.raw for entry in entries)
     return Chunk(begin, tuple(entries), end.advance(tail) if tail else end)
-
-
-def new_columns(source: Input, reader: RowReader) -> list[str]:
-    """List the columns of an input with a header that the job neither compares nor ignores."""
-    return reader.definition.unknown_in(source.columns or ())

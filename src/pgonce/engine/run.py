@@ -27,6 +27,7 @@ from pgonce.engine.whole import settle_whole
 from pgonce.errors import ConfigurationError, InvariantBroken, LeaseLost, OutcomeUnknown, PgonceError
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Cursor
+from pgonce.model.deadline import Deadline
 from pgonce.model.definition import Definition
 from pgonce.model.limits import Limits
 from pgonce.model.observer import Observer
@@ -78,6 +79,7 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         effect=effect.apply if effect else _no_effect,
         observer=observer,
         interrupted=interrupted,
+        until=Deadline.after(order.limits.deadline_s, clerk.clock) if order.limits.deadline_s else None,
         bad_rows=_bad_rows(clerk, order.job, registered.run_id),
     )
     settler.hook(lambda: observer.began(source.name, source.size, held.position))
@@ -119,8 +121,8 @@ def _notes(clerk: Clerk, source: Input, stored: StoredJob, identity: Identity) -
     unknown = stored.definition.unknown_in(source.columns or ())
     if unknown:
         notes.append(
-            f"new in {source.name} and not compared: {', '.join(map(repr, unknown))}. Name such columns with --ignore, or "
-            f"take them into the payload with pgonce job change {stored.job}"
+            f"new in {source.name} and not compared: {', '.join(map(repr, unknown))}. Name such columns with --ignore, "
+            f"or take them into the payload with pgonce job change {stored.job}"
         )
     changed = clerk.do(lambda transaction: changed_under_name(transaction, identity, source.name), commit=False)
     return (*notes, changed) if changed else tuple(notes)
@@ -145,7 +147,7 @@ def _no_effect(_transaction: Transaction, _rows: Sequence[Row]) -> None:
 
 
 def _settled_before(clerk: Clerk, job: str, registered: RegisteredRun) -> bool:
-    """May the first answer be repeated without reading? Only if nothing of the run is open, was touched, or is missing."""
+    """May the first answer be repeated without reading? Not if something is open, was touched, or is missing."""
     outcome = registered.outcome
     if not registered.finished or registered.touched or outcome is None:
         return False
@@ -225,7 +227,7 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
     start, whole = clerk.do(body)
     if not whole.balanced:
         raise InvariantBroken(
-            f"run {held.run_id} does not balance: read {whole.read}, accounted for {whole.accounted}. See pgonce reconcile"
+            f"run {held.run_id} does not balance: read {whole.read}, accounted for {whole.accounted}: pgonce reconcile"
         )
     return _report(clerk, source, order, held.run_id, held.epoch, start, whole, notes, shortcut=False)
 

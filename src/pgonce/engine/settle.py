@@ -2,14 +2,14 @@
 
 The position only passes rows that are settled in committed transactions. A chunk that fails for a reason in its rows is
 halved, each half in transactions of its own and in input order, until the bad row stands alone; it is then recorded as
-``failed``, or as ``pending`` when its attempts are used up. A chunk that fails for any other reason ends the run with the
-position before it.
+``failed``, or as ``pending`` when its attempts are used up. A chunk that fails for any other reason ends the run with
+the position before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Transaction
@@ -63,8 +63,9 @@ class Settler:
     effect: Callable[[Transaction, Sequence[Row]], None]
     observer: Observer
     interrupted: Callable[[], bool]
+    until: Deadline | None = None
     bad_rows: int = 0
-    refused_events: int = field(default=0)
+    refused_events: int = 0
 
     def settle(self, chunk: Chunk) -> None:
         """Settle every row of a chunk, moving the position past it.
@@ -100,7 +101,7 @@ class Settler:
 
         ``line`` is where the rows begin, for messages. Raises Unsettled when the rows are to blame.
         """
-        deadline = Deadline.after(self.limits.transaction_s, self.clerk.clock)
+        deadline = self._deadline()
         attempts = tries = 0
         while True:
             if self.interrupted():
@@ -118,8 +119,7 @@ class Settler:
             except CommitInDoubt as doubt:
                 if committed(self.clerk.session, self.held, deadline):
                     return self._commit_seen(settled, moved)
-                reason = str(doubt)
-                self.hook(lambda reason=reason: self.observer.retried(None, reason))
+                self._tell_retry(None, str(doubt))
                 attempts += 1
                 if attempts >= self.limits.attempts:
                     raise Retryable(
@@ -131,6 +131,18 @@ class Settler:
                 self._judge(failure, line, attempts, deadline)
             tries += 1
             self.clerk.sleep(min(self.clerk.backoff.delay_s(tries, self.clerk.random), deadline.left_s()))
+
+    def _deadline(self) -> Deadline:
+        """Return the deadline of a chunk: its own, or that of the whole start if it comes first."""
+        own = Deadline.after(self.limits.transaction_s, self.clerk.clock)
+        if self.until is None or self.until.at_s > own.at_s:
+            return own
+        if self.until.passed:
+            raise Retryable(
+                f"the deadline of this start has passed at line {self.held.position.lines}. What is committed stays; "
+                "run the same command again to go on."
+            )
+        return self.until
 
     def _judge(self, failure: DatabaseFailure, line: int, attempts: int, deadline: Deadline) -> None:
         """Return if the chunk is to be tried again; raise what becomes of it otherwise."""
@@ -151,7 +163,7 @@ class Settler:
             raise Unsettled(failure, attempts, "pending") from failure
         if deadline.passed:
             raise Retryable(f"{where}. Its time was used up; run the same command again.") from failure
-        self.hook(lambda: self.observer.retried(failure.sqlstate, str(failure)))
+        self._tell_retry(failure.sqlstate, str(failure))
 
     def _pass_or_raise(self, deadline: Deadline) -> None:
         if deadline.passed:
@@ -161,6 +173,9 @@ class Settler:
         self.held = moved
         self.bad_rows += settled.bad_rows
         self.hook(lambda: self.observer.committed(_step(settled, moved.position)))
+
+    def _tell_retry(self, sqlstate: str | None, reason: str) -> None:
+        self.hook(lambda: self.observer.retried(sqlstate, reason))
 
     @staticmethod
     def hook(tell: Callable[[], None]) -> None:
@@ -179,7 +194,7 @@ class Settler:
             raise _BadRow(index, f"line {line}: {reason}")
 
     def ending_row(self, settled: Settled, before: int) -> tuple[int, str] | None:
-        """Name the line, and its reason, of the first bad row that the limits do not allow; ``before`` were there already."""
+        """Name the line, and its reason, of the first bad row that the limits do not allow; ``before`` were there."""
         allowed = 0 if self.limits.stops_at_bad_row else self.limits.max_rejected
         bad = {finding.line: finding.reason for finding in settled.findings}
         bad |= {row.line: error for row, error in settled.refused}
@@ -195,8 +210,8 @@ class Settler:
         if before.entries:
             self.settle(before)
         raise StopRequested(
-            f"stopped at a bad row, as asked: {bad}. The rows before it are applied, the row is not. Correct it and run "
-            "again, or run with --on-error quarantine (and a higher --max-rejected)."
+            f"stopped at a bad row, as asked: {bad}. The rows before it are applied, the row is not. Correct it and "
+            "run again, or run with --on-error quarantine (and a higher --max-rejected)."
         )
 
     def _refuse(self, part: Chunk, unsettled: Unsettled) -> None:
@@ -210,8 +225,8 @@ class Settler:
         self.refused_events += 1
         if self.refused_events > REFUSED_EVENTS_MAX:
             raise Retryable(
-                f"more than {REFUSED_EVENTS_MAX} events were refused one by one; the fault is hardly in the rows. The last: "
-                f"{error}. The run stopped before line {row.line}; correct the effect and run again."
+                f"more than {REFUSED_EVENTS_MAX} events were refused one by one; the fault is hardly in the rows. The "
+                f"last: {error}. The run stopped before line {row.line}; correct the effect and run again."
             )
         try:
             self.until_committed(row.line, self._refusing(part, row, unsettled))

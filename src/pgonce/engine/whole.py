@@ -19,8 +19,8 @@ from pgonce.model.cursor import Position
 def settle_whole(settler: Settler, read: Callable[[], Iterator[Chunk]], effect: Effect | None) -> None:
     """Settle all chunks that ``read`` yields in one transaction; it is called again for every attempt.
 
-    Raises StopRequested at a row that the limits do not allow, EffectFailed when the effect refuses the rows: nothing of
-    the input is applied then.
+    Raises StopRequested at a row that the limits do not allow, EffectFailed when the effect refuses the rows: nothing
+    of the input is applied then.
     Safe to re-run: yes.
     """
 

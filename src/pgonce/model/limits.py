@@ -22,8 +22,8 @@ CHUNK_DEADLINE_S = 60.0
 # A whole file in one transaction may take its time; a day bounds it.
 WHOLE_DEADLINE_S = 86_400.0
 
-# Events that one start may mark as failed by bisecting, or leave pending. A chunk costs about log2(rows) transactions for
-# each, and when more than this fail, the fault is in the effect and not in the rows.
+# Events that one start may mark as failed by bisecting, or leave pending. A chunk costs about log2(rows) transactions
+# for each, and when more than this fail, the fault is in the effect and not in the rows.
 REFUSED_EVENTS_MAX = 1_000
 
 CHECKPOINTS = ("item", "chunk", "all")

@@ -33,12 +33,15 @@ class ScratchServer:
         self._binaries = binaries
         self._settings = dict(settings)
         self._port = port
+        self._dsn: str | None = None
         self._password = secrets.token_hex(16)
 
     @property
     def dsn(self) -> str:
         """Return the connection string of the Unix socket, user and database ``pgonce``."""
-        return cluster.dsn_of(self._place, port=self._port or cluster.PORT)
+        if self._dsn is None:
+            self._dsn = cluster.dsn_of(self._place, port=self._port or cluster.PORT)
+        return self._dsn
 
     @property
     def tcp_dsn(self) -> str:
