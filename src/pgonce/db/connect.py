@@ -73,7 +73,7 @@ def connect(target: Target, *, application: str) -> psycopg.Connection:
     Raises psycopg.OperationalError; what that means is decided by the phase it happens in.
     """
     given = conninfo_to_dict(target.conninfo)
-    extra: dict[str, str | int] = {}
+    extra: dict[str, str | int] = {"client_encoding": "utf8"}
     if "connect_timeout" not in given:
         extra["connect_timeout"] = CONNECT_TIMEOUT_S
     if "application_name" not in given:

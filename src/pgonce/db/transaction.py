@@ -32,6 +32,13 @@ CLIENT_CHECK_MS = 200
 # A transaction is never given less than this, so that one begun close to its deadline fails by its own statements.
 SHORTEST_TIMEOUT_MS = 100
 
+# The server's timeouts are 32-bit milliseconds; a longer deadline is as good as none.
+LONGEST_TIMEOUT_MS = 2_000_000_000
+
+# A statement that runs into the deadline is to fail by its own timeout, which keeps the connection; the timeout of the
+# whole transaction, which ends it, comes this much later and catches what no statement timeout covers.
+TRANSACTION_SLACK_MS = 2_000
+
 Row = tuple[Any, ...]
 
 
@@ -161,13 +168,13 @@ class Session:
         return failure_of(error, phase, schema=self.schema, alive=alive, timed_out=deadline.passed)
 
     def _bound(self, transaction: Transaction, deadline: Deadline) -> None:
-        left_ms = max(SHORTEST_TIMEOUT_MS, int(deadline.left_s() * 1000))
+        left_ms = min(max(SHORTEST_TIMEOUT_MS, int(deadline.left_s() * 1000)), LONGEST_TIMEOUT_MS)
         found = transaction.row(
-            "set_local", statement_ms=left_ms, lock_ms=left_ms, idle_ms=left_ms, check_ms=CLIENT_CHECK_MS
+            "set_local", statement_ms=left_ms, transaction_ms=left_ms + TRANSACTION_SLACK_MS, check_ms=CLIENT_CHECK_MS
         )
         if found is None:
             raise ConfigurationError("the server did not answer the opening statement of a transaction")
-        in_recovery, replication_role = found[5], found[6]
+        in_recovery, replication_role = found[0], found[1]
         if in_recovery:
             raise failure.standby(self.target.label)
         if replication_role == "replica":

@@ -13,6 +13,7 @@ from typing import Any
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Session, Transaction
 from pgonce.engine.apply import Settled
+from pgonce.engine.bookkeeping import Clerk
 from pgonce.errors import Interrupted, LeaseLost, OutcomeUnknown, Unreachable
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
@@ -83,7 +84,7 @@ def move(transaction: Transaction, session: Session, held: Held, to: Position, s
     return replace(held, chunks=held.chunks + 1, position=target)
 
 
-def committed(session: Session, held: Held, deadline: Deadline) -> bool:
+def committed(clerk: Clerk, held: Held, deadline: Deadline) -> bool:
     """Say whether the transaction that moved the held position by one chunk was committed.
 
     Waits for the transaction in doubt by locking the start's row on the primary, in slices until the deadline.
@@ -91,15 +92,18 @@ def committed(session: Session, held: Held, deadline: Deadline) -> bool:
     Safe to re-run: yes; it only reads.
     """
     until = Deadline.after(max(deadline.left_s(), RESOLVE_S_MIN), deadline.clock)
-    last = "no answer"
+    last, interrupted, tries = "no answer", False, 0
     while True:
         slice_ = Deadline.after(min(RESOLVE_SLICE_S, until.left_s()), deadline.clock)
         try:
-            with session.transaction(slice_, commit=False) as transaction:
+            if tries:
+                clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), until.left_s()))
+            with clerk.session.transaction(slice_, commit=False) as transaction:
                 row = transaction.row("lock_start", run_id=held.run_id, epoch=held.epoch)
             return _moved(row, held)
         except (DatabaseFailure, Unreachable, CommitInDoubt, Interrupted) as failure:
             last, interrupted = str(failure), isinstance(failure, Interrupted)
+        tries += 1
         if until.passed or interrupted:
             raise OutcomeUnknown(
                 f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it "
@@ -118,13 +122,12 @@ def _moved(row: tuple[Any, ...] | None, held: Held) -> bool:
     return bool(chunks == held.chunks + 1)
 
 
-def reread(session: Session, held: Held, deadline: Deadline) -> Held:
+def reread(clerk: Clerk, held: Held) -> Held:
     """Find out why a position could not be moved: return what is stored if this start may go on from there.
 
     Raises LeaseLost when another start took over.
     """
-    with session.transaction(deadline, commit=False) as transaction:
-        row = transaction.row("lock_start", run_id=held.run_id, epoch=held.epoch)
+    row = clerk.do(lambda tx: tx.row("lock_start", run_id=held.run_id, epoch=held.epoch), commit=False)
     if row is None or row[0] != held.token:
         _moved(row, held)
     assert row is not None

@@ -115,9 +115,9 @@ class Settler:
                 self._pass_or_raise(deadline)
                 continue
             except PositionLost:
-                raise PositionReset(reread(self.clerk.session, self.held, deadline)) from None
+                raise PositionReset(reread(self.clerk, self.held)) from None
             except CommitInDoubt as doubt:
-                if committed(self.clerk.session, self.held, deadline):
+                if committed(self.clerk, self.held, deadline):
                     return self._commit_seen(settled, moved)
                 self._tell_retry(None, str(doubt))
                 attempts += 1

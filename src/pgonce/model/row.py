@@ -70,6 +70,7 @@ class RowReader:
         self.definition = definition
         self._source = source_text(source) if source else ""
         self._types = dict(definition.types)
+        self._omit = definition.outside_payload
         inside = definition.columns if definition.columns is not None else ()
         self._typed_outside = [(name, kind) for name, kind in self._types.items() if name not in inside]
 
@@ -89,7 +90,7 @@ class RowReader:
         source = source_text(fields.get(column), column) if column else self._source
         amount = definition.amount
         cents = parse_cents(fields.get(amount), scale=definition.amount_scale, column=amount) if amount else 0
-        payload = payload_text(fields, columns=definition.columns, omit=definition.outside_payload, types=self._types)
+        payload = payload_text(fields, columns=definition.columns, omit=self._omit, types=self._types)
         for name, kind in self._typed_outside:
             declared(fields.get(name), kind, name)
         return Row(record.line, source, identity, cents, payload, fields, record.raw)
