@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_chunks_follow_each_other_and_the_last_ends_at_the_end(tmp_path: Path, r
     found = chunks_of(path, rows)
     assert [entry.row.line for chunk in found for entry in chunk.entries] == [5, 8, 9, 10]
     assert all(len(chunk.entries) <= rows for chunk in found)
-    assert all(one.end.position == two.begin.position for one, two in zip(found, found[1:], strict=False))
+    assert all(one.end.position == two.begin.position for one, two in itertools.pairwise(found))
     assert found[-1].end.position == Cursor.start().advance(content).position
 
 

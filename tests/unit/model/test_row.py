@@ -10,7 +10,8 @@ from pgonce.model.definition import Definition
 from pgonce.model.record import Malformed, Record
 from pgonce.model.row import KEPT_RAW_BYTES_MAX, Finding, Row, RowReader
 
-DEFINITION = Definition(key=("id",), amount="cents", types={"booked": "date"}).resolved(("id", "who", "booked", "cents"))
+HEADER = ("id", "who", "booked", "cents")
+DEFINITION = Definition(key=("id",), amount="cents", types={"booked": "date"}).resolved(HEADER)
 
 
 def read(fields: dict[str, object], source: str = "") -> Row | Finding:
