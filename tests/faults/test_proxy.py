@@ -166,3 +166,14 @@ def test_comments_and_white_space_are_left_out_of_the_name(ledger: str, through:
     with through(ledger) as (proxy, dsn), psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("-- why\n /* and how */\n select\n\t 1")
     assert "select 1" in [boundary.statement for boundary in proxy.log]
+
+
+def test_connections_are_numbered_and_the_points_on_each(ledger: str, through: ReachProxy) -> None:
+    """A point is found again by its connection and its place on it, whatever other connections do meanwhile."""
+    with through(ledger) as (proxy, dsn), psycopg.connect(dsn, autocommit=True) as first:
+        with psycopg.connect(dsn, autocommit=True) as second:
+            first.execute("select 1")
+            second.execute("select 2")
+            first.execute("select 3")
+        named = {boundary.statement: boundary for boundary in proxy.log if boundary.kind is Kind.QUERY}
+    assert [(one.connection, one.nth, one.number) for one in named.values()] == [(1, 2, 3), (2, 2, 4), (1, 3, 5)]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
+import socket
+import struct
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 
 from faults.harness import (
     forked,
@@ -20,6 +25,7 @@ from faults.harness import (
 )
 from faults.ledger import ReachProxy, insert_and_commit, once, proxies_in, rows, with_ledger
 from pgonce.crashtest import boundary as at
+from pgonce.crashtest import wire
 from pgonce.crashtest.boundary import PASS, Action, Boundary
 from pgonce.crashtest.wire import Kind
 from pgonce.errors import ConfigurationError
@@ -177,26 +183,100 @@ def test_a_delay_holds_the_statement_back(ledger: str, through: ReachProxy) -> N
     assert rows(ledger) == [(1, 100)]
 
 
-def test_the_answers_of_earlier_units_of_a_pipeline_are_not_withheld(ledger: str, through: ReachProxy) -> None:
-    """A cut after the second of two Syncs in flight keeps back only the second one's answer; both are committed."""
-    first: list[int] = []
+class RawClient:
+    """A client that sends bytes of its own choice, as no driver does: several units at once, COPY in a unit."""
 
-    def two_units(dsn: str) -> None:
-        with psycopg.connect(dsn, autocommit=True) as connection, connection.pipeline() as pipeline:
-            cursor = connection.execute("insert into ledger values (%s, 1) returning id", (1,))
-            pipeline.sync()
-            connection.execute("insert into ledger values (%s, 2)", (2,))
-            with contextlib.suppress(psycopg.OperationalError):
-                pipeline.sync()
-            first.extend(row[0] for row in cursor)
+    def __init__(self, dsn: str) -> None:
+        named = conninfo_to_dict(dsn)
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(10)
+        self.sock.connect(f"{named['host']}/.s.PGSQL.{named['port']}")
+        body = f"user\0{named['user']}\0database\0{named['dbname']}\0\0".encode()
+        self.sock.sendall(struct.pack("!II", len(body) + 8, 196_608) + body)
 
-    with (
-        through(ledger, once("insert into ledger values ($1, 2)", at.CUT_AFTER)) as (_, dsn),
-        contextlib.suppress(psycopg.OperationalError),
-    ):
-        two_units(dsn)
-    assert first == [1]
+    def receive(self, until: str = "") -> str:
+        """Return the types of the messages that come, up to the first of this type or the end of the stream."""
+        splitter = wire.Splitter()
+        tags = ""
+        while not (until and until in tags) and (data := self.sock.recv(65_536)):
+            tags += "".join(chr(span.tag) for span in splitter.feed(data)[1])
+        return tags
+
+
+@pytest.fixture
+def raw() -> Iterator[Callable[[str], RawClient]]:
+    """Give a function that connects a raw client, closed after the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda dsn: _connected(dsn, stack)
+
+
+def _connected(dsn: str, stack: contextlib.ExitStack) -> RawClient:
+    client = RawClient(dsn)
+    stack.callback(client.sock.close)
+    assert client.receive(until="Z").endswith("Z")
+    return client
+
+
+def test_the_answers_of_earlier_units_in_flight_are_not_withheld(
+    ledger: str, through: ReachProxy, raw: Callable[[str], RawClient]
+) -> None:
+    """A cut after the second of two Syncs sent at once keeps back only the second one's answer; both are committed."""
+    units = [wire.extended(f"insert into ledger values ({key}, {key})") for key in (1, 2)]
+    with through(ledger, once("insert into ledger values (2", at.CUT_AFTER)) as (_, dsn):
+        client = raw(dsn)
+        client.sock.sendall(b"".join(units))
+        assert client.receive() == "12CZ"
     assert rows(ledger) == [(1, 1), (2, 2)]
+
+
+def test_answers_are_counted_right_after_a_copy_in_the_extended_protocol(
+    ledger: str, through: ReachProxy, raw: Callable[[str], RawClient]
+) -> None:
+    """The server leaves the Sync sent with such a COPY unanswered; a later cut still waits for its own answer only."""
+    with through(ledger, once("insert", at.CUT_AFTER)) as (proxy, dsn):
+        client = raw(dsn)
+        client.sock.sendall(wire.extended("copy ledger from stdin"))
+        assert client.receive(until="G") == "12G"
+        client.sock.sendall(wire.frame(b"d", b"1\t1\n") + wire.frame(b"c") + wire.frame(b"S"))
+        assert client.receive(until="Z") == "CZ"
+        client.sock.sendall(wire.query("insert into ledger values (2, 2)"))
+        assert client.receive() == ""
+        assert [fired.answer for fired in proxy.fired] == ["INSERT 0 1"]
+    assert rows(ledger) == [(1, 1), (2, 2)]
+
+
+def test_a_copy_in_the_extended_protocol_fails_at_its_sync(
+    ledger: str, through: ReachProxy, raw: Callable[[str], RawClient]
+) -> None:
+    """The Sync that ends it is its one point; an error there takes the rows back."""
+    nth_sync = itertools.count(1)
+
+    def on_boundary(boundary: Boundary) -> Action:
+        return at.error_before("40001") if boundary.kind is Kind.SYNC and next(nth_sync) == 2 else PASS
+
+    with through(ledger, on_boundary) as (_, dsn):
+        client = raw(dsn)
+        client.sock.sendall(wire.extended("copy ledger from stdin"))
+        client.receive(until="G")
+        client.sock.sendall(wire.frame(b"d", b"1\t1\n") + wire.frame(b"c") + wire.frame(b"S"))
+        assert client.receive(until="Z") == "EZ"
+        client.sock.sendall(wire.query("insert into ledger values (2, 2)"))
+        assert client.receive(until="Z") == "CZ"
+    assert rows(ledger) == [(2, 2)]
+
+
+def test_a_unit_that_was_flushed_in_part_still_fails_as_one(
+    ledger: str, through: ReachProxy, raw: Callable[[str], RawClient]
+) -> None:
+    """Statements already sent before the point is reached are undone with it when it is made to fail."""
+    insert, sync = wire.extended("insert into ledger values (1, 1)")[:-5], wire.frame(b"S")
+    with through(ledger, once("insert", at.error_before("40001"))) as (_, dsn):
+        client = raw(dsn)
+        client.sock.sendall(insert + wire.frame(b"H"))
+        assert client.receive(until="C") == "12C"
+        client.sock.sendall(sync)
+        assert client.receive(until="Z") == "EZ"
+    assert rows(ledger) == []
 
 
 def test_leaving_the_proxy_frees_threads_and_socket(ledger: str, through: ReachProxy, tmp_path: Path) -> None:

@@ -97,11 +97,13 @@ class Process:
 @contextlib.contextmanager
 def cleaned(home: Path) -> Iterator[Path]:
     """Leave no server of this home behind, nor its place elsewhere when we are root."""
-    yield home
-    place = places.locate(home)
-    if place.folder.exists():
-        embedded.unpin(home, now=True)
-        until(lambda: not watch.is_up(place.folder))
-        shutil.rmtree(place.folder)
-    with contextlib.suppress(OSError):
-        places.ROOTS_BASE.rmdir()
+    try:
+        yield home
+    finally:
+        place = places.locate(home)
+        if place.folder.exists():
+            embedded.unpin(home, now=True)
+            until(lambda: not watch.is_up(place.folder))
+            shutil.rmtree(place.folder)
+        with contextlib.suppress(OSError):
+            places.ROOTS_BASE.rmdir()

@@ -156,7 +156,7 @@ def test_unpin_names_the_users_that_keep_the_server_up(home: Path, processes: St
 def test_ctrl_c_reaches_neither_server_nor_watcher(home: Path, processes: Start) -> None:
     process = processes(f"running(Path({str(home)!r}))", own_session=True)
     server = embedded.pin(home)
-    watcher = int((places.locate(home).folder / watch.WATCH).read_text())
+    watcher = watcher_of(places.locate(home).folder)
     assert {os.getsid(server.pid), os.getsid(watcher)}.isdisjoint({process.popen.pid, os.getsid(0)})
     os.killpg(process.popen.pid, signal.SIGINT)
     process.popen.wait()
@@ -168,8 +168,7 @@ def test_ctrl_c_reaches_neither_server_nor_watcher(home: Path, processes: Start)
 def test_a_killed_watcher_is_replaced_by_the_next_user(home: Path) -> None:
     with embedded.running(home) as server:
         lock = places.locate(home).folder / watch.WATCH
-        until(lock.read_text)
-        os.kill(int(lock.read_text()), signal.SIGKILL)
+        os.kill(watcher_of(lock.parent), signal.SIGKILL)
         until(lambda: not watch.is_held(lock))
         with embedded.running(home) as again:
             assert again.pid == server.pid
@@ -188,11 +187,16 @@ def test_a_server_that_crashed_is_started_again_with_its_data(home: Path) -> Non
             assert one(again.dsn, "select n from kept") == 42
 
 
-def test_a_folder_deleted_under_its_server_ends_the_server(home: Path, processes: Start) -> None:
+def test_a_folder_deleted_under_its_server_ends_the_server(open_folder: Path, processes: Start) -> None:
+    """The socket folder, which lies elsewhere for this long path, goes too."""
+    home = open_folder / ("x" * 120)
     process = processes(f"running(Path({str(home)!r}))")
-    pid = process.server_pid
-    subprocess.run(["rm", "-rf", places.locate(home).folder], check=True)
-    until(lambda: gone(pid))
+    pid, sockets = process.server_pid, Path(process.told["socket_dir"])
+    watcher = watcher_of(home)
+    watcher_looks_again(home)
+    subprocess.run(["rm", "-rf", home], check=True)
+    until(lambda: gone(pid) and gone(watcher))
+    assert not sockets.exists()
 
 
 def watcher_looks_again(home: Path, *, seconds: float = 0.0) -> None:
@@ -226,3 +230,9 @@ def test_the_watcher_looks_again_under_the_lock(home: Path) -> None:
     with joined:
         Interrupted(home, scratch=True, watch_lock=-1).run()
     assert users_at_stop == [0]
+
+
+def watcher_of(folder: Path) -> int:
+    """Return the process id of the watcher, which it writes when it is ready to watch."""
+    until((folder / watch.WATCH).read_text)
+    return int((folder / watch.WATCH).read_text())

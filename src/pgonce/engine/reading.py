@@ -14,32 +14,37 @@ from pgonce.sources import Input
 # ends the chunk before it, so that memory stays bounded.
 CARRIED_BYTES_MAX = 1 << 20
 
+# Wide rows end a chunk early: its rows are in memory, and once more on their way to the server.
+CHUNK_BYTES_MAX = 8 << 20
+
 
 def chunks(source: Input, reader: RowReader, begin: Cursor, rows_max: Callable[[], int]) -> Iterator[Chunk]:
-    """Yield the input's rows from a place on, in chunks of at most ``rows_max()`` rows; the last one ends at the end.
+    """Yield the input's rows from a place on, in chunks of at most ``rows_max()`` rows and about 8 MiB; the last ends
+    at the end.
 
     An input with nothing left still yields one chunk without rows, so that its end is settled too. A chunk always ends
     behind a row or at the end of the input; bytes without a row belong to the row that follows them.
     Safe to re-run: it only reads.
     """
-    at, entries, carried, carried_bytes, limit = begin, list[Entry](), list[bytes](), 0, rows_max()
+    at, entries, entry_bytes, carried, carried_bytes, limit = begin, list[Entry](), 0, list[bytes](), 0, rows_max()
     for piece in source.pieces(begin.position):
         if isinstance(piece, Filler):
             carried.append(piece.raw)
             carried_bytes += len(piece.raw)
-            if carried_bytes > CARRIED_BYTES_MAX:
-                if entries:
-                    chunk = _chunk(at, entries, ())
-                    yield chunk
-                    at, entries, limit = chunk.end, [], rows_max()
-                at, carried, carried_bytes = at.advance(carried), [], 0
-            continue
-        entries.append(Entry(b"".join((*carried, piece.raw)) if carried else piece.raw, reader.read(piece)))
-        carried, carried_bytes = [], 0
-        if len(entries) >= limit:
+            if carried_bytes <= CARRIED_BYTES_MAX:
+                continue
+        else:
+            entries.append(Entry(b"".join((*carried, piece.raw)) if carried else piece.raw, reader.read(piece)))
+            entry_bytes += carried_bytes + len(piece.raw)
+            carried, carried_bytes = [], 0
+            if len(entries) < limit and entry_bytes < CHUNK_BYTES_MAX:
+                continue
+        if entries:
             chunk = _chunk(at, entries, ())
             yield chunk
-            at, entries, limit = chunk.end, [], rows_max()
+            at, entries, entry_bytes, limit = chunk.end, [], 0, rows_max()
+        if carried:
+            at, carried, carried_bytes = at.advance(carried), [], 0
     yield _chunk(at, entries, carried)
 
 

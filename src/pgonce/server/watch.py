@@ -132,18 +132,26 @@ def stop_server(place: Path, *, throw_away: bool = False) -> bool:
 
 
 def remove_socket(place: Path) -> None:
-    """Remove what a killed server left in its socket folder, and the folder itself if it lies outside the place."""
+    """Remove what a killed server left in its socket folder, and the folder itself."""
+    folder = _socket_folder(place)
+    if folder is not None:
+        _remove_socket_folder(folder)
+    (place / SOCKET).unlink(missing_ok=True)
+
+
+def _socket_folder(place: Path) -> Path | None:
     try:
         folder = Path((place / SOCKET).read_text())
     except OSError:
-        return
-    if not folder.is_absolute():
-        return  # cut short by a full disk
+        return None
+    return folder if folder.is_absolute() else None  # a full disk may have cut it short
+
+
+def _remove_socket_folder(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for file in folder.glob(SOCKET_NAMES):
             file.unlink(missing_ok=True)
         folder.rmdir()
-    (place / SOCKET).unlink(missing_ok=True)
 
 
 class Watcher:
@@ -154,6 +162,7 @@ class Watcher:
         self.scratch = scratch
         self.watch_lock = watch_lock
         self.told_to_stop = False
+        self.sockets: Path | None = None
 
     def unused(self) -> bool:
         """Tell whether nobody needs the server now."""
@@ -166,6 +175,7 @@ class Watcher:
         unused_since: float | None = None
         linger_s = 0.0 if self.scratch else LINGER_S
         while (control := _open_existing(self.place / CONTROL)) is not None:
+            self.sockets = _socket_folder(self.place) or self.sockets
             if not self.unused():
                 unused_since = None
             elif unused_since is None:
@@ -173,13 +183,16 @@ class Watcher:
             due = unused_since is not None and (self.told_to_stop or time.monotonic() - unused_since >= linger_s)
             if due and try_lock(control) and self.unused():
                 self.retire()
+                os.close(control)
                 return
             os.close(control)
             time.sleep(POLL_S)
         _end_lost_server(self.place / PGDATA)
+        if self.sockets is not None:
+            _remove_socket_folder(self.sockets)
 
     def retire(self) -> None:
-        """End the server under the control lock, which the end of this process gives back."""
+        """End the server and clear up, under the control lock; give the watcher's own lock back."""
         stopped = stop_server(self.place, throw_away=self.scratch)
         if stopped:
             remove_socket(self.place)

@@ -67,6 +67,13 @@ def test_many_bytes_without_a_row_do_not_pile_up(tmp_path: Path, monkeypatch: py
     assert found[-1].end.offset == path.stat().st_size
 
 
+def test_wide_rows_end_a_chunk_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "CHUNK_BYTES_MAX", 100)
+    path = tmp_path / "in.csv"
+    path.write_text("id,v\n" + "".join(f"{number},{'x' * 40}\n" for number in range(9)))
+    assert [len(chunk.entries) for chunk in chunks_of(path, 1000)] == [3, 3, 3, 0]
+
+
 def test_the_pace_halves_slow_chunks_and_never_exceeds_what_was_asked() -> None:
     now = [0.0]
     pace = Pace(Limits(chunk_rows=1000, chunk_seconds=1.0), lambda: now[0])
