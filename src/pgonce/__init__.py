@@ -23,6 +23,7 @@ _ERRORS = [
     "ContentTaken",
     "DefinitionChanged",
     "EffectFailed",
+    "EventNotFound",
     "IdentityConflict",
     "InputChanged",
     "InputUnreadable",

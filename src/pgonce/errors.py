@@ -9,6 +9,7 @@
      |    +-- Interrupted       the run was asked to stop, and did so between two chunks
      +-- Permanent              making the same call again will not help
      |    +-- IdentityConflict  the same id came with another payload (SQLSTATE 22000)
+     |    +-- EventNotFound     no event of this id is stored
      |    +-- RowRefused        a row of the input cannot be used
      |    +-- InputUnreadable   the input cannot be read on from here
      |    +-- EffectFailed      the user's SQL is wrong, or its check returned rows
@@ -75,6 +76,10 @@ class Permanent(PgonceError):
 
 class IdentityConflict(Permanent):
     """The same event id came with another payload. Find out which is right; give the other one an id of its own."""
+
+
+class EventNotFound(Permanent):
+    """No event of this id is stored under this job and source. Write the id as it is stored, or name its source."""
 
 
 class RowRefused(Permanent):

@@ -253,8 +253,10 @@ class FaultLoop:
     """The n-th point loop: each boundary of a clean run, times each fault.
 
     ``make_state`` makes a fresh database and returns a direct dsn; ``drop_state`` gives it back. ``accepted`` are the
-    exit codes that end the re-runs. ``sample`` limits the boundaries that are not COMMITs, chosen by ``seed``.
-    ``select`` leaves boundaries out. ``folder`` (short: it holds sockets) has mode 0700.
+    exit codes that end the re-runs; a faulted run that ends with one of them must have brought the state to its end by
+    itself. ``judge`` says what is wrong with how any run ended, given the clean run's fingerprint; empty if nothing is.
+    ``sample`` limits the boundaries that are not COMMITs, chosen by ``seed``; ``select`` leaves boundaries out,
+    ``wants`` faults at a boundary. ``folder`` (short: it holds sockets) has mode 0700.
     """
 
     make_state: Callable[[], str]
@@ -269,6 +271,8 @@ class FaultLoop:
     sample: int | None = None
     seed: int = 0
     select: Callable[[Boundary], bool] = lambda _: True
+    wants: Callable[[Boundary, Fault], bool] = lambda _boundary, _fault: True
+    judge: Callable[[Ended, object], str] = lambda _ended, _expected: ""
 
     def run(self) -> Summary:
         """Run the whole loop; AssertionError only if the clean run itself is wrong."""
@@ -277,6 +281,8 @@ class FaultLoop:
         for boundary in self._chosen(points):
             for fault in self.faults:
                 if fault.action.deed is Deed.ERROR_BEFORE and not boundary.can_fail:
+                    continue
+                if not self.wants(boundary, fault):
                     continue
                 with self._state() as dsn:
                     self._try(boundary, fault, dsn, expected, summary)
@@ -288,6 +294,8 @@ class FaultLoop:
             assert ended.code in self.accepted, f"the clean run ended with {ended.code}: {ended.output}"
             expected = self.fingerprint(dsn)
             self.check(dsn)
+            reason = self.judge(ended, expected)
+            assert not reason, f"the clean run: {reason}"
             again = run_limited(self.command, dsn, limit_s=self.limit_s)
             assert again.code in self.accepted, f"the clean run's re-run ended with {again.code}: {again.output}"
             assert self.fingerprint(dsn) == expected, "a second run without any fault changed the state"
@@ -338,22 +346,36 @@ class FaultLoop:
             return
         summary.tried[fault.name] += 1
         summary.sometimes.update(_seen(through.fired[0], ended, self.accepted))
-        reason = f"hung for {self.limit_s} s" if ended.is_timed_out else self._recovered(dsn, expected, summary)
+        reason = f"hung for {self.limit_s} s" if ended.is_timed_out else self._told_wrong(dsn, ended, expected)
+        reason = reason or self._recovered(dsn, expected, summary)
         if reason:
             summary.failures.append(Failure(boundary, fault, f"{reason}; it said: {_tail(ended.output)}"))
+
+    def _told_wrong(self, dsn: str, ended: Ended, expected: object) -> str:
+        """Compare what the faulted run told with what is stored; return what is wrong, empty if nothing is."""
+        reason = self.judge(ended, expected)
+        if not reason and ended.code in self.accepted:
+            found = self.fingerprint(dsn)
+            if found != expected:
+                reason = f"it ended with {ended.code} and was not done: {_difference(found, expected)}"
+        return reason
 
     def _recovered(self, dsn: str, expected: object, summary: Summary) -> str:
         """Run again until it is done; return why the end is wrong, empty if it is right."""
         wait_until_quiet(dsn)
         runs = 1
         while (again := run_limited(self.command, dsn, limit_s=self.limit_s)).code not in self.accepted:
-            if runs == RERUNS_MAX:
+            if runs == RERUNS_MAX or again.is_timed_out:
                 return f"still ends with {again.code} after {runs} re-runs: {_tail(again.output)}"
+            if reason := self.judge(again, expected):
+                return f"re-run {runs}: {reason}: {_tail(again.output)}"
             runs += 1
+        if reason := self.judge(again, expected):
+            return f"re-run {runs}: {reason}: {_tail(again.output)}"
         summary.sometimes["more than one re-run"] += runs > 1
         found = self.fingerprint(dsn)
         if found != expected:
-            return f"the end differs from the clean run's: {found!r} instead of {expected!r}"
+            return f"the end differs from the clean run's: {_difference(found, expected)}"
         try:
             self.check(dsn)
         except AssertionError as error:
@@ -370,6 +392,14 @@ def _seen(fired: Fired, ended: Ended, accepted: frozenset[int]) -> list[str]:
     if ended.code == -signal.SIGKILL:
         seen.append("the client was killed")
     return seen
+
+
+def _difference(found: object, expected: object) -> str:
+    """Show two states; of two dictionaries only what differs."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
+        found, expected = {name: found.get(name) for name in names}, {name: expected.get(name) for name in names}
+    return f"{found!r} instead of {expected!r}"
 
 
 def _tail(output: str) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pgonce.api.database import opened
+from pgonce.api.report import RowReportFile, row_report_file
 from pgonce.db.statements import DEFAULT_SCHEMA
+from pgonce.engine.dryrun import rehearse
 from pgonce.engine.effect import Script
+from pgonce.engine.rowreport import Reported
 from pgonce.engine.run import Order
 from pgonce.engine.run import run as run_order
 from pgonce.errors import ConfigurationError
@@ -109,6 +113,8 @@ def run(
     schema: str = DEFAULT_SCHEMA,
     observer: Observer | None = None,
     interrupted: Callable[[], bool] = lambda: False,
+    report: str | Path | None = None,
+    dry_run: bool = False,
 ) -> RunReport:
     """Apply each event of a file once, and report; run again, it reports everything ``already`` and changes nothing.
 
@@ -116,6 +122,8 @@ def run(
     event, ``amount`` the column of its money: whole cents, or decimal text with ``amount_scale`` places. ``effect`` is
     a file of SQL that runs once a chunk in the checkpoint's transaction and sees the relation ``chunk``; ``verify`` a
     file of SQL that must return no rows. ``limits`` bounds chunks, attempts and bad rows. ``wait_s`` is in seconds.
+    ``report`` names a file that gets a line of JSON per input row. ``dry_run`` does all of it in one transaction
+    that is rolled back.
 
     Returns a RunReport with counts in rows and cents; bad rows do not raise, they are in it and in its ``exit_code``.
     Raises ConfigurationError, Unreachable, RunOwned, LeaseLost, Retryable, Permanent or OutcomeUnknown; committed
@@ -149,6 +157,8 @@ def run(
         schema=schema,
         observer=observer,
         interrupted=interrupted,
+        report=report,
+        dry_run=dry_run,
     )
 
 
@@ -164,9 +174,19 @@ def carry_out(
     interrupted: Callable[[], bool] = lambda: False,
     backoff: Backoff | None = None,
     tell: Callable[[str], None] = lambda _text: None,
+    report: str | Path | None = None,
+    dry_run: bool = False,
+    done: Callable[[RunReport], None] = lambda _report: None,
 ) -> RunReport:
-    """Carry out an order over an input. Safe to re-run: always."""
+    """Carry out an order over an input; or rehearse it, and roll everything back.
+
+    ``done`` is told the result before the row report is written: it stands whatever becomes of that file.
+    Safe to re-run: always.
+    """
+    if dry_run and report is not None:
+        raise ConfigurationError("a dry run stores nothing that a row report could be made from; leave --report out")
     with (
+        _reserved(report, str(input)) as file,
         open_input(input, reading) as source,
         opened(
             dsn,
@@ -178,4 +198,19 @@ def carry_out(
             interrupted=interrupted,
         ) as clerk,
     ):
-        return run_order(clerk, source, what, observer=observer or Silent(), interrupted=interrupted)
+        carry = rehearse if dry_run else run_order
+        result = carry(clerk, source, what, observer=observer or Silent(), interrupted=interrupted)
+        done(result)
+        if file is not None:
+            rows = Reported(job=what.job, run_id=result.run_id, source=what.source)
+            file.write(clerk, source, rows, interrupted=interrupted)
+        return result
+
+
+@contextmanager
+def _reserved(report: str | Path | None, input_name: str) -> Iterator[RowReportFile | None]:
+    if report is None:
+        yield None
+        return
+    with row_report_file(report, input_name=input_name) as file:
+        yield file

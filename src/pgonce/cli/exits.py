@@ -27,6 +27,7 @@ _BY_CLASS: tuple[tuple[type[errors.PgonceError], int], ...] = (
     (errors.LeaseLost, OWNED_BY_ANOTHER),
     (errors.Interrupted, INTERRUPTED),
     (errors.Retryable, SAFE_TO_RUN_AGAIN),
+    (errors.EventNotFound, CHECK_FOUND_SOMETHING),
     (errors.Permanent, FAILED_FOR_GOOD),
     (errors.InvariantBroken, INCONCLUSIVE),
 )

@@ -16,6 +16,7 @@ from pgonce.cli.summary import print_report
 from pgonce.engine.run import Order
 from pgonce.model.backoff import Backoff
 from pgonce.model.limits import ATTEMPTS, CHECKPOINTS, CHUNK_ROWS, CHUNK_SECONDS, ON_ERROR, Limits
+from pgonce.model.report import RunReport
 from pgonce.sources import ReadingOptions
 from pgonce.sources.options import COMPRESSIONS, FORMATS
 
@@ -108,10 +109,18 @@ run_options = _stack(
         "--wait", "wait_s", type=float, default=0.0, show_default=True, help="Seconds to wait for a live owner."
     ),
     click.option("--redact", callback=split_names, help="Fields whose values no message shows."),
+)
+
+outcome_options = _stack(
     click.option(
         "--report",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Write a line of JSON per input row to this file.",
+        type=click.Path(path_type=str, allow_dash=True),
+        help="After the last chunk, write a line of JSON per input row to this file (- is standard output).",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Do all of it, the effect too, in one transaction that is rolled back. Nothing is stored.",
     ),
 )
 
@@ -121,6 +130,7 @@ run_options = _stack(
 @run_options
 @definition_options
 @reading_options
+@outcome_options
 @place_options
 def run(**values: Any) -> int:
     """Apply every event of INPUT once (a file, or - for standard input)."""
@@ -132,6 +142,7 @@ def run(**values: Any) -> int:
 @run_options
 @definition_options
 @reading_options
+@outcome_options
 @place_options
 def adopt(**values: Any) -> int:
     """Register the events of INPUT as applied by an older program: completed, without an effect."""
@@ -168,12 +179,37 @@ def order_of(values: dict[str, Any], *, kind: str) -> Order:
     return order(kind=kind, limits=limits, **values)
 
 
-def _carry_out(*, kind: str, place: Place, input: str, report: Path | None, **values: Any) -> int:  # noqa: A002
+def _carry_out(
+    *,
+    kind: str,
+    place: Place,
+    input: str,  # noqa: A002 - the word users say
+    report: str | None,
+    dry_run: bool,
+    **values: Any,
+) -> int:
+    if report is not None and dry_run:
+        raise click.UsageError("--dry-run stores nothing that --report could be made from; give one of them.")
+    if report == "-" and place.as_json:
+        raise click.UsageError("--json and --report - both write to standard output; give the report a file.")
     reading = reading_of(values)
     what = order_of(values, kind=kind)
-    with stop_on_signals() as interrupted, progress(place) as observer:
-        done = carry_out(
-            input, what, reading=reading, observer=observer, interrupted=interrupted, backoff=Backoff(), **place.where()
-        )
-    print_report(place, done)
-    return done.exit_code
+    results: list[RunReport] = []
+    try:
+        with stop_on_signals() as interrupted, progress(place) as observer:
+            carry_out(
+                input,
+                what,
+                reading=reading,
+                observer=observer,
+                interrupted=interrupted,
+                backoff=Backoff(),
+                report=report,
+                dry_run=dry_run,
+                done=results.append,
+                **place.where(),
+            )
+    finally:
+        for result in results:
+            print_report(place, result, dry_run=dry_run, only_messages=report == "-")
+    return results[0].exit_code

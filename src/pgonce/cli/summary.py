@@ -5,23 +5,36 @@ from __future__ import annotations
 import click
 
 from pgonce.cli.options import Place, print_table
+from pgonce.engine.dryrun import NOT_UNDONE
 from pgonce.model.outcome import RESULTS, Counts
 from pgonce.model.report import RunReport
 
 
-def print_report(place: Place, report: RunReport) -> None:
-    """Print a run's report: JSON, or a table with control totals; notes go to stderr."""
+def print_report(place: Place, report: RunReport, *, dry_run: bool = False, only_messages: bool = False) -> None:
+    """Print a run's report: JSON, or a table with control totals; notes go to stderr.
+
+    ``only_messages`` keeps standard output free for a row report.
+    """
     for note in report.notes:
         place.tell(note)
     if place.as_json:
-        place.print_json(report.as_dict())
+        place.print_json(report.as_dict() | ({"dry_run": True, "not_undone": list(NOT_UNDONE)} if dry_run else {}))
         return
     what = "recognised as finished" if report.shortcut else f"start {report.epoch}"
     title = f"job {report.job}, run {report.run_id} ({what}): {report.input_name}, checkpoint {report.checkpoint}"
-    if not place.quiet:
+    if dry_run:
+        title = f"{title}, dry run: rolled back"
+    if not place.quiet and not only_messages:
         click.echo(title)
         print_table(("result", "this start", "cents", "whole run", "cents"), _lines(report.start, report.run))
-    place.tell(_verdict(report))
+    place.tell(_rehearsed(report) if dry_run else _verdict(report))
+
+
+def _rehearsed(report: RunReport) -> str:
+    return (
+        f"dry run: everything was rolled back and nothing is stored; the run would exit {report.exit_code}. A rollback "
+        f"does not undo {'; '.join(NOT_UNDONE)}. NOTIFY was not sent"
+    )
 
 
 def _lines(start: Counts, whole: Counts) -> list[tuple[object, ...]]:

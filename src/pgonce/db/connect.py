@@ -67,6 +67,23 @@ def named_target(dsn: str | None, environment: Mapping[str, str]) -> Target | No
     return None
 
 
+def without_password(conninfo: str) -> tuple[str, str | None]:
+    """Part a connection string from its password, for programs that get the one by arguments, the other by environment.
+
+    Raises ConfigurationError for a key's password, which has no place in the environment.
+    """
+    if not conninfo:
+        return "", None
+    parts = conninfo_to_dict(conninfo)
+    password = parts.pop("password", None)
+    if parts.get("sslpassword"):
+        raise ConfigurationError(
+            "a key's password (sslpassword) cannot be handed to another program safely: put the connection into a "
+            "service file and name it with service=NAME"
+        )
+    return make_conninfo("", **parts), None if password is None else str(password)
+
+
 def connect(target: Target, *, application: str) -> psycopg.Connection:
     """Open one connection in autocommit mode, with nothing prepared (a pooler may serve it).
 

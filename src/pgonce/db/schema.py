@@ -58,12 +58,27 @@ def applied(transaction: Transaction) -> dict[int, str]:
     return dict(transaction.rows("read_migrations"))
 
 
+def newest() -> int:
+    """Return the version that this code needs."""
+    return migrations()[-1].version
+
+
+def version(transaction: Transaction) -> int:
+    """Return the schema's version, 0 if the schema is not there."""
+    return max(applied(transaction), default=0)
+
+
+def lock(transaction: Transaction) -> None:
+    """Let one session at a time change the schema, from here until the transaction ends; it may be taken again."""
+    transaction.row("lock_migrations", schema=transaction.schema)
+
+
 def require_current(transaction: Transaction) -> None:
     """Make sure that the database has the schema this code needs.
 
     Raises SchemaMismatch when it is missing, older or newer. Safe to re-run: it only reads.
     """
-    wanted, there = migrations()[-1].version, max(applied(transaction), default=0)
+    wanted, there = newest(), version(transaction)
     if there == 0:
         raise SchemaMismatch(
             f"the database has no schema {transaction.schema!r} of pgonce. Nothing is made by surprise: run "
@@ -77,6 +92,12 @@ def require_current(transaction: Transaction) -> None:
         )
 
 
+def unknown_builds(transaction: Transaction) -> list[int]:
+    """Name the applied migrations whose SQL is not the one this code has, or that it has not at all."""
+    known = {migration.version: migration.sha256 for migration in migrations()}
+    return [number for number, sha256 in sorted(applied(transaction).items()) if known.get(number) != sha256]
+
+
 def migrate(transaction: Transaction) -> list[Migration]:
     """Bring the schema up to date in the open transaction; returns the migrations that were applied by it.
 
@@ -85,12 +106,11 @@ def migrate(transaction: Transaction) -> list[Migration]:
     Safe to re-run: yes; what is applied is left alone.
     """
     check_schema_name(transaction.schema)
-    transaction.row("lock_migrations", schema=transaction.schema)
+    lock(transaction)
     there = applied(transaction)
-    known = {migration.version: migration for migration in migrations()}
-    if max(there, default=0) > max(known):
+    if max(there, default=0) > newest():
         require_current(transaction)
-    edited = [version for version, sha256 in there.items() if known[version].sha256 != sha256]
+    edited = unknown_builds(transaction)
     if edited:
         raise SchemaMismatch(
             f"migration {edited[0]} was applied with other SQL than this pgonce has; it is from another build. Use "
@@ -119,13 +139,39 @@ def _make_schema(transaction: Transaction) -> None:
         ) from error
 
 
-def sql_text(schema: str) -> str:
-    """Return the SQL of all migrations, for those who apply it by their own means."""
+def sql_text(schema: str, *, since: int = 0) -> str:
+    """Return the SQL of the migrations after version ``since``, for those who apply it by their own means.
+
+    It is meant for one transaction (``psql -1``, or a migration of Alembic or Django), and records what it applies, so
+    that ``migrate`` finds it done. Raises ConfigurationError for a version that this code does not have.
+    """
     check_schema_name(schema)
-    parts = [f"create schema if not exists {quote_identifier(schema)};\n"]
+    if not 0 <= since <= newest():
+        raise ConfigurationError(f"there is no schema version {since}; this pgonce has versions up to {newest()}")
+    parts = []
+    if since == 0:
+        block = _FIRST.format(literal=_literal(schema), name=quote_identifier(schema))
+        parts.append(f"do {_literal(block)};\n")
     for migration in migrations():
-        parts.append(qualify(migration.text, schema))
-        values = f"{migration.version}, '{migration.name}', '{migration.sha256}'"
-        record = f"insert into pgonce.migration (version, name, sha256) values ({values});\n"  # noqa: S608
-        parts.append(qualify(record, schema))
+        if migration.version > since:
+            values = {"name": _literal(migration.name), "sha256": _literal(migration.sha256)}
+            record = _RECORD.format(version=migration.version, **values)
+            parts += [qualify(migration.text, schema), qualify(record, schema)]
     return "\n".join(parts)
+
+
+_RECORD = "insert into pgonce.migration (version, name, sha256) values ({version}, {name}, {sha256});\n"
+
+# `create schema if not exists` wants the right to create one even where it exists.
+_FIRST = """\
+begin
+    if not exists (select 1 from pg_catalog.pg_namespace where nspname = {literal}) then
+        create schema {name};
+    end if;
+end"""
+
+
+def _literal(text: str) -> str:
+    """Quote a text so that SQL takes it literally, whatever `standard_conforming_strings` says."""
+    doubled = text.replace("'", "''")
+    return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in text else f"'{doubled}'"

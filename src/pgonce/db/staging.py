@@ -7,11 +7,13 @@ same time wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from psycopg import sql
 
 from pgonce.db import failure
+from pgonce.db.statements import quote_identifier
 from pgonce.db.transaction import Transaction
 from pgonce.errors import ConfigurationError
 
@@ -37,44 +39,33 @@ def column_names(columns: Sequence[str]) -> list[str]:
 
 
 def create(transaction: Transaction, columns: Sequence[str], types: Mapping[str, str]) -> None:
-    """Make the relation in the open transaction.
+    """Make the relation in the open transaction, empty."""
+    definition = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
+        for name, kind in (*OWN_COLUMNS, *_file_columns(columns, types))
+    )
+    shape = "create temporary table {} ({}) on commit drop" if transaction.may_use_temp else "create table {} ({})"
+    transaction.connection.execute(sql.SQL(shape).format(_table(transaction), definition))
 
-    Raises ConfigurationError if a relation of that name would be in its way.
-    """
-    connection = transaction.connection
-    found = connection.execute(
-        "select has_database_privilege(current_database(), 'TEMP'), to_regclass('chunk')::text, "
-        "current_setting('search_path')"
-    ).fetchone()
-    assert found is not None
-    temporary, existing, path = found
-    file_columns = [
+
+def _file_columns(columns: Sequence[str], types: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [
         (name, _SQL_TYPES[types.get(column, "text")])
         for column, name in zip(columns, column_names(columns), strict=True)
     ]
-    definition = sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in (*OWN_COLUMNS, *file_columns)
-    )
-    if temporary:
-        connection.execute(sql.SQL("create temporary table chunk ({}) on commit drop").format(definition))
-        return
-    if existing is not None:
-        raise ConfigurationError(
-            f'a relation {existing} stands where the effect\'s relation "chunk" would be, and the role may not make '
-            "temporary tables. Rename that relation, or grant TEMP on the database."
-        )
-    table = sql.Identifier(transaction.schema, RELATION)
-    connection.execute(sql.SQL("create table {} ({})").format(table, definition))
-    connection.execute(
-        "select set_config('search_path', %s, true)",
-        (f"{path}, {sql.Identifier(transaction.schema).as_string(connection)}",),
-    )
+
+
+def _table(transaction: Transaction) -> sql.Identifier:
+    """Name the relation so that no search path matters."""
+    return sql.Identifier("pg_temp" if transaction.may_use_temp else transaction.schema, RELATION)
 
 
 def fill(transaction: Transaction, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Copy rows into the relation; each has pgonce's four columns first, then the file's in the order given."""
     names = [name for name, _ in OWN_COLUMNS] + column_names(columns)
-    copy = sql.SQL("copy chunk ({}) from stdin").format(sql.SQL(", ").join(map(sql.Identifier, names)))
+    copy = sql.SQL("copy {} ({}) from stdin").format(
+        _table(transaction), sql.SQL(", ").join(map(sql.Identifier, names))
+    )
     with transaction.connection.cursor() as cursor, cursor.copy(copy) as out:
         for row in rows:
             out.write_row(row)
@@ -82,12 +73,31 @@ def fill(transaction: Transaction, columns: Sequence[str], rows: Iterable[Sequen
 
 def analyze(transaction: Transaction) -> None:
     """Tell the planner how many rows there are, so that a large chunk is not joined as if it were empty."""
-    transaction.connection.execute("analyze chunk")
+    transaction.connection.execute(sql.SQL("analyze {}").format(_table(transaction)))
 
 
 def drop(transaction: Transaction) -> None:
     """Drop the relation before COMMIT: it is nobody's afterwards, temporary or not."""
-    transaction.connection.execute("drop table chunk")
+    transaction.connection.execute(sql.SQL("drop table {}").format(_table(transaction)))
+
+
+@contextmanager
+def users_path(transaction: Transaction) -> Iterator[None]:
+    """Resolve names as the user's own sessions do while the user's SQL runs, and as pgonce does after it.
+
+    Raises ConfigurationError if ``chunk`` would be another relation than the one that was made.
+    """
+    made = _table(transaction).as_string(transaction.connection)
+    behind = "" if transaction.may_use_temp else quote_identifier(transaction.schema)
+    transaction.row("users_path", behind=behind)
+    seen = transaction.row("chunk_seen", made=made)
+    if seen is None or not seen[0]:
+        raise ConfigurationError(
+            f'a relation "chunk" in schema {seen[1] if seen else None} stands before the effect\'s own in the search '
+            "path. Rename that relation, take it out of the path, or grant TEMP on the database to the role."
+        )
+    yield
+    transaction.row("own_path")
 
 
 def run_user_statement(transaction: Transaction, text: str, line: int, name: str) -> list[tuple[object, ...]]:

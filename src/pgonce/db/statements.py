@@ -29,4 +29,6 @@ def statement(name: str, schema: str) -> bytes:
     """Return the SQL of ``sql/statements/<name>.sql``, without its header comment, for this schema."""
     text = files("pgonce.sql").joinpath("statements", f"{name}.sql").read_text(encoding="utf-8")
     body = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
-    return qualify(body, schema).strip().encode()
+    # The driver reads a % in a statement with parameters; one in the schema's name is doubled for it.
+    name = schema.replace("%", "%%") if "%(" in body else schema
+    return qualify(body, name).strip().encode()

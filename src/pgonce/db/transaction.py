@@ -48,6 +48,8 @@ class Transaction:
     def __init__(self, connection: psycopg.Connection, schema: str) -> None:
         self._connection = connection
         self._schema = schema
+        self.may_use_temp = False
+        """Whether the role may make temporary tables; known once the transaction is bounded."""
 
     @property
     def connection(self) -> psycopg.Connection:
@@ -130,22 +132,26 @@ class Session:
 
     def _take_into_use(self, connection: psycopg.Connection) -> None:
         """Note which backend serves a new connection; behind a pooler none is ours, and nothing is noted."""
-        found = connection.execute(statement("session_identity", self.schema)).fetchone()
+        # In binary, so that the role's style of dates does not matter: no setting of ours is in force here.
+        found = connection.execute(statement("session_identity", self.schema), binary=True).fetchone()
         direct = found is not None and found[0] == connection.info.backend_pid
         self.backend_pid, self.backend_start = (found[0], found[1]) if found and direct else (None, None)
         self._connection = connection
 
     @contextmanager
-    def transaction(self, deadline: Deadline, *, commit: bool = True) -> Iterator[Transaction]:
+    def transaction(
+        self, deadline: Deadline, *, commit: bool = True, snapshot: bool = False
+    ) -> Iterator[Transaction]:
         """Run the body in one READ COMMITTED transaction and commit it, or roll it back.
 
-        ``commit=False`` rolls back at the end whatever happens: for reading, and for rehearsals.
+        ``commit=False`` rolls back at the end whatever happens: for reading, and for rehearsals. ``snapshot`` makes it
+        REPEATABLE READ, so that all its statements see one state: for checks.
         Raises DatabaseFailure when nothing was applied, CommitInDoubt when that cannot be told.
         """
         connection = self.connect(deadline)
         phase = Phase.CONNECTING
         try:
-            connection.execute(statement("begin", self.schema))
+            connection.execute(statement("begin_snapshot" if snapshot else "begin", self.schema))
             phase = Phase.STATEMENT
             transaction = Transaction(connection, self.schema)
             self._bound(transaction, deadline)
@@ -174,7 +180,7 @@ class Session:
         )
         if found is None:
             raise ConfigurationError("the server did not answer the opening statement of a transaction")
-        in_recovery, replication_role = found[0], found[1]
+        in_recovery, replication_role, transaction.may_use_temp = found[:3]
         if in_recovery:
             raise failure.standby(self.target.label)
         if replication_role == "replica":

@@ -141,7 +141,7 @@ def _first_of_each(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 def _settle(transaction: Transaction, work: Work, settled: Settled, rows: Sequence[Row]) -> None:
     """Settle rows in key order; where an event is new, it is named once among them."""
-    stored = _classify(transaction, work, rows)
+    stored = classify(transaction, work.job, rows)
     new = [row for number, row in enumerate(rows) if number not in stored]
     known = [(row, stored[number]) for number, row in enumerate(rows) if number in stored]
     to_complete = []
@@ -156,10 +156,11 @@ def _settle(transaction: Transaction, work: Work, settled: Settled, rows: Sequen
     _complete(transaction, work, settled, to_complete)
 
 
-def _classify(transaction: Transaction, work: Work, rows: Sequence[Row]) -> dict[int, Stored]:
+def classify(transaction: Transaction, job: str, rows: Sequence[Row]) -> dict[int, Stored]:
+    """Look up which of these rows name a stored event, by their number. Safe to re-run: it only reads."""
     found = transaction.rows(
         "classify_events",
-        job=work.job,
+        job=job,
         sources=[row.source for row in rows],
         event_ids=[row.event_id for row in rows],
         amounts=[row.amount_cents for row in rows],
@@ -199,13 +200,14 @@ def _claim(transaction: Transaction, work: Work, settled: Settled, new: Sequence
     """Insert new events with their effects; an amount below zero is refused for good, unless it is history."""
     if not new:
         return
-    judged = [(row, *_judge(row, work.adopt)) for row in new]
+    judged = [(row, *judge(row, work.adopt)) for row in new]
     _insert(transaction, work, judged, attempts=1)
     settled.applied.extend(row for row, status, _ in judged if status == "completed")
     settled.refused.extend((row, error) for row, status, error in judged if status == "failed" and error)
 
 
-def _judge(row: Row, adopt: bool) -> tuple[str, str | None]:
+def judge(row: Row, adopt: bool) -> tuple[str, str | None]:
+    """Say what becomes of an event that is to be applied: its status, and the reason if it is refused for good."""
     if row.amount_cents >= 0 or adopt:
         return "completed", None
     return "failed", (
@@ -240,7 +242,7 @@ def _complete(transaction: Transaction, work: Work, settled: Settled, pairs: Seq
     """Complete pending events locked by this transaction; each comes as the row handed in and the row as stored."""
     completed = []
     for given, row in pairs:
-        status, error = _judge(row, work.adopt)
+        status, error = judge(row, work.adopt)
         if error is None:
             completed.append((given, row))
             continue

@@ -30,7 +30,7 @@ class Clerk:
     backoff: Backoff
     patience_s: float = BOOKKEEPING_S
 
-    def do(self, body: Callable[[Transaction], Result], *, commit: bool = True) -> Result:
+    def do(self, body: Callable[[Transaction], Result], *, commit: bool = True, snapshot: bool = False) -> Result:
         """Run a body that may be run again, until its transaction is committed for certain.
 
         Transient failures and in-doubt commits are answered by doing it again, until the time is up.
@@ -41,7 +41,7 @@ class Clerk:
         tries = 0
         while True:
             try:
-                with self.session.transaction(until, commit=commit) as transaction:
+                with self.session.transaction(until, commit=commit, snapshot=snapshot) as transaction:
                     result = body(transaction)
             except DatabaseFailure as failure:
                 if failure.decision.verdict is not Verdict.TRANSIENT or until.passed:
@@ -53,6 +53,12 @@ class Clerk:
                 return result
             tries += 1
             self.sleep(min(self.backoff.delay_s(tries, self.random), until.left_s()))
+
+
+def read_only(transaction: Transaction) -> Transaction:
+    """Let the server refuse every write of the open transaction, and return it. Safe to re-run: yes."""
+    transaction.row("set_read_only")
+    return transaction
 
 
 def outcome_of(failure: DatabaseFailure) -> PgonceError:

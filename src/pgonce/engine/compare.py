@@ -7,6 +7,7 @@ were stored under an earlier definition of the job, events that an operator amen
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,9 @@ from pgonce.model.identity import Difference, describe, differences, fingerprint
 from pgonce.model.row import Key, Row
 
 Columns = tuple[str, ...] | None
+
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S%z"
+_TIME_OF_ORIGIN = re.compile(r"(?<= line )([0-9]+ \(run [0-9]+), [0-9]{4}-[0-9 :-]+[+-][0-9]{4}\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,15 @@ class Stored:
     def against(self, row: Row) -> Stored:
         """Compare with a row's amount and payload text."""
         return replace(self, same=self.amount_cents == row.amount_cents and self.payload == row.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRow:
+    """The row of an input that named an event first, while nothing of it is stored."""
+
+    line: int
+    amount_cents: int
+    payload: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +110,7 @@ class Comparison:
                 amount_cents=amount,
                 payload=payload,
                 fingerprint=print_,
-                origin=f"{input_name or 'an input'} line {line} (run {run_id}, {recorded_at:%Y-%m-%d %H:%M:%S%z})",
+                origin=f"{input_name or 'an input'} line {line} (run {run_id}, {recorded_at:{_TIME_FORMAT}})",
             )
             for source, event_id, _status, amount, payload, print_, run_id, line, recorded_at, input_name, _v in found
         }
@@ -116,19 +129,31 @@ class Comparison:
     ) -> str | None:
         if detail.payload is None:
             return self._pruned_disagreement(row, detail)
-        found = self._differences(row, event, detail.amount_cents, detail.payload)
-        if not found or any(not self._differences(row, event, amount, payload) for amount, payload in superseded):
+        found = self._differences(row, self._columns_of_run[event.run_id], detail.amount_cents, detail.payload)
+        if not found or any(
+            not self._differences(row, self._columns_of_run[event.run_id], amount, payload)
+            for amount, payload in superseded
+        ):
             return None
+        return self._reason(row, detail.origin, found)
+
+    def within(self, row: Row, first: FirstRow, input_name: str) -> str | None:
+        """Compare a row with one of the same input that named the event first; return the reason if they disagree."""
+        if first.amount_cents == row.amount_cents and first.payload == row.payload:
+            return None
+        found = self._differences(row, self.definition.columns, first.amount_cents, first.payload)
+        return self._reason(row, f"{input_name} line {first.line}", found) if found else None
+
+    def _reason(self, row: Row, origin: str, found: Sequence[Difference]) -> str:
         return (
-            f"event {row.event_id!r} came first with another payload, from {detail.origin}: "
-            f"{describe(found, self.redact)}. The stored event stays as it is; if this row is right, give it an id of "
-            "its own"
+            f"event {row.event_id!r} came first with another payload, from {origin}: {describe(found, self.redact)}. "
+            "The stored event stays as it is; if this row is right, give it an id of its own"
         )
 
-    def _differences(self, row: Row, event: Stored, amount_cents: int, payload: str) -> tuple[Difference, ...]:
+    def _differences(self, row: Row, columns: Columns, amount_cents: int, payload: str) -> tuple[Difference, ...]:
         return differences(
             stored_payload=payload,
-            stored_columns=self._columns_of_run[event.run_id],
+            stored_columns=columns,
             stored_amount=amount_cents,
             new_payload=row.payload,
             new_columns=self.definition.columns,
@@ -151,3 +176,8 @@ class Comparison:
 def _keys(rows: Sequence[Row]) -> dict[str, list[str]]:
     keys = sorted({row.key for row in rows})
     return {"sources": [key[0] for key in keys], "event_ids": [key[1] for key in keys]}
+
+
+def without_time(reason: str) -> str:
+    """Take out of a reason when the first row was stored: the same rows then give the same text, whenever they ran."""
+    return _TIME_OF_ORIGIN.sub(r"\1)", reason)

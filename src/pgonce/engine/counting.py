@@ -5,6 +5,9 @@ from __future__ import annotations
 from pgonce.db.transaction import Transaction
 from pgonce.model.outcome import Counts
 
+# How the name of a database begins that cannot be told from others.
+UNIDENTIFIED = "unknown/"
+
 
 def count_run(transaction: Transaction, job: str, run_id: int) -> Counts:
     """Count the rows of a run by their result, as it stands now. Safe to re-run: it only reads."""
@@ -23,7 +26,14 @@ def replayed_open(transaction: Transaction, run_id: int) -> int:
 
 
 def cluster_identity(transaction: Transaction) -> str:
-    """Name the database as it is now: another one, a restored one or a new primary answers otherwise."""
+    """Name the database as it is now: another one, a restored one or a new primary answers otherwise.
+
+    Where the role may not ask, the name is a new one every time: then nothing is ever recognised as the same.
+    """
+    may = transaction.row("may_identify")
+    assert may is not None
+    if not may[0]:
+        return f"{UNIDENTIFIED}{may[1]}"
     found = transaction.row("cluster_identity")
     assert found is not None
     return str(found[0])

@@ -72,10 +72,11 @@ class Effect:
         """Run the scripts over what the relation holds, and make sure that the transaction is still the same."""
         before = staging.transaction_id(transaction)
         staging.analyze(transaction)
-        for statement in self.script.statements:
-            staging.run_user_statement(transaction, statement.text, statement.line, self.script.name)
-        if self.verify is not None:
-            self._check(transaction, self.verify)
+        with staging.users_path(transaction):
+            for statement in self.script.statements:
+                staging.run_user_statement(transaction, statement.text, statement.line, self.script.name)
+            if self.verify is not None:
+                self._check(transaction, self.verify)
         staging.same_transaction(transaction, before)
         staging.drop(transaction)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 
 from pgonce.db.transaction import Transaction
+from pgonce.engine.bookkeeping import Clerk
 from pgonce.errors import ConfigurationError, DefinitionChanged
 from pgonce.model.definition import Definition
 
@@ -58,21 +60,27 @@ def declare(
         )
         stored = find(transaction, job)
         assert stored is not None
+    refuse_other(stored, given)
+    return stored
+
+
+def refuse_other(stored: StoredJob, given: Definition) -> None:
+    """Raise DefinitionChanged, naming what differs, if a definition is not the one in force."""
     found = stored.definition.differences(given)
     if found:
         raise DefinitionChanged(
-            f"job {job!r} is stored with another definition: {'; '.join(found)}. Run it as it is stored, use another "
-            f"job name, or change it on record: pgonce job change {job} ... --why TEXT",
-            job=job,
+            f"job {stored.job!r} is stored with another definition: {'; '.join(found)}. Run it as it is stored, use "
+            f"another job name, or change it on record: pgonce job change {stored.job} ... --why TEXT",
+            job=stored.job,
         )
-    return stored
 
 
 def change(transaction: Transaction, job: str, given: Definition, *, who: str, why: str) -> StoredJob:
     """Put another definition in force, on record. The payload's columns are found anew at the next run.
 
-    Raises ConfigurationError if there is no such job or nothing differs.
-    Safe to re-run: the second time it says that nothing differs.
+    Returns the job as it is stored already if nothing differs.
+    Raises ConfigurationError if there is no such job, or no reason is given.
+    Safe to re-run: yes; the second time nothing differs, and no version is added.
     """
     if not why.strip():
         raise ConfigurationError("a change of a definition is kept on record: say why with --why")
@@ -81,13 +89,74 @@ def change(transaction: Transaction, job: str, given: Definition, *, who: str, w
     if stored is None:
         raise ConfigurationError(f"there is no job {job!r}; its definition is stored by its first run")
     if not stored.definition.differences(given):
-        raise ConfigurationError(f"job {job!r} has this definition already; nothing was changed")
+        return stored
     version = stored.version + 1
     transaction.rows("insert_definition", job=job, version=version, spec=json.dumps(given.spec()), who=who, why=why)
     transaction.rows("set_job_version", job=job, version=version)
     changed = find(transaction, job)
     assert changed is not None
     return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """A job after a change; ``changed`` says whether this change made its version, or it was like that before."""
+
+    stored: StoredJob
+    changed: bool
+
+
+def change_on_record(clerk: Clerk, job: str, given: Definition, *, who: str, why: str) -> Changed:
+    """Change a job's definition for certain: one version, also if the answer of a COMMIT was lost.
+
+    Raises ConfigurationError if there is no such job, or no reason is given.
+    Safe to re-run: yes.
+    """
+    made: set[int] = set()
+
+    def body(transaction: Transaction) -> Changed:
+        transaction.row("lock_job", job=job)
+        before = find(transaction, job)
+        stored = change(transaction, job, given, who=who, why=why)
+        if before is None or stored.version != before.version:
+            made.add(stored.version)
+            return Changed(stored=stored, changed=True)
+        last = transaction.rows("list_definitions", job=job)[-1]
+        return Changed(stored=stored, changed=last[0] in made and (last[2], last[3]) == (who, why))
+
+    return clerk.do(body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A version of a job's definition: what it says, who put it in force, why and when."""
+
+    version: int
+    definition: Definition
+    who: str
+    why: str
+    created_at: datetime
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain values for a JSON document, with stable keys."""
+        return {
+            "version": self.version,
+            "definition": self.definition.spec(),
+            "who": self.who,
+            "why": self.why,
+            "created_at": self.created_at.isoformat(),
+        }
+
+
+def versions(transaction: Transaction, job: str) -> list[Version]:
+    """List every version of a job's definition, the first one first; empty if there is no such job.
+
+    Safe to re-run: it only reads.
+    """
+    return [
+        Version(version=version, definition=Definition.from_spec(spec), who=who, why=why, created_at=created_at)
+        for version, spec, who, why, created_at in transaction.rows("list_definitions", job=job)
+    ]
 
 
 def fix_columns(transaction: Transaction, stored: StoredJob, header: tuple[str, ...] | None) -> StoredJob:

@@ -69,16 +69,19 @@ def acquire(clerk: Clerk, claim: Claim) -> Held:
             if patience.passed:
                 raise RunOwned(
                     f"run {claim.run_id} belongs to start {alive.epoch} by {alive.owner}, begun {alive.started_at}, "
-                    "which is still connected. Wait for it (--wait SECONDS), or take the run over (--take-over): what "
-                    "it commits afterwards is refused."
+                    f"{alive.sign}. Wait for it (--wait SECONDS), or take the run over (--take-over): what it commits "
+                    "afterwards is refused."
                 ) from None
             clerk.sleep(LOOK_EVERY_S)
 
 
 class _Alive(Exception):
-    def __init__(self, epoch: int, owner: str, started_at: object) -> None:
-        super().__init__(owner)
-        self.epoch, self.owner, self.started_at = epoch, owner, started_at
+    def __init__(self, start: tuple[Any, ...], epoch: int) -> None:
+        super().__init__(start[7])
+        self.epoch, self.owner, self.started_at = epoch, start[7], start[10]
+        self.sign = "which is still connected"
+        if start[8] is None:
+            self.sign = f"whose connection is pooled; it counts as gone after {POOLED_SILENCE_S:.0f} s without a move"
 
 
 def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> Held:
@@ -91,8 +94,8 @@ def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> He
         last = transaction.row("read_start", run_id=claim.run_id, epoch=epoch)
         if last is None:
             raise InvariantBroken(f"start {epoch} of run {claim.run_id} is missing")
-        if last[12] is None and not claim.take_over and _alive(transaction, session, last):
-            raise _Alive(epoch, last[7], last[10])
+        if last[12] is None and not claim.take_over and alive(transaction, session, last):
+            raise _Alive(last, epoch)
         last = transaction.row("lock_start", run_id=claim.run_id, epoch=epoch)
         assert last is not None
         transaction.row(
@@ -121,13 +124,31 @@ def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> He
     )
 
 
-def _alive(transaction: Transaction, session: Session, start: tuple[Any, ...]) -> bool:
+def alive(transaction: Transaction, session: Session, start: tuple[Any, ...]) -> bool:
+    """Say whether the owner of a start that has not ended is still there; ``start`` is a row of ``read_start``."""
     backend_pid, backend_start, silent_s = start[8], start[9], start[14]
     if backend_pid is None:
-        return bool(silent_s < POOLED_SILENCE_S)
+        return bool(silent_s < POOLED_SILENCE_S) and not _process_gone(start[7])
     if (backend_pid, backend_start) == (session.backend_pid, session.backend_start):
         return False
     return transaction.row("backend_alive", pid=backend_pid, started=backend_start) is not None
+
+
+def _process_gone(owner: str) -> bool:
+    """Say whether an owner was a process of this host and user that has ended; behind a pooler nothing else tells.
+
+    Wrong where two hosts share a name: then a live owner is fenced off, which costs it its last chunk and nobody money.
+    """
+    place, _, pid = owner.rpartition(":")
+    if place != owner_name().rpartition(":")[0] or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def release(clerk: Clerk, held: Held, how: str) -> None:

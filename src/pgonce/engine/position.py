@@ -112,6 +112,17 @@ def committed(clerk: Clerk, held: Held, deadline: Deadline) -> bool:
             )
 
 
+def require_stored(transaction: Transaction, held: Held) -> None:
+    """Make sure, in the open transaction, that the position held is the one stored, and keep it so until COMMIT.
+
+    Raises PositionLost when it is not: another start took over, or acknowledged commits are gone.
+    Safe to re-run: yes; also when this very start has been ended by the transaction in doubt.
+    """
+    row = transaction.row("lock_start", run_id=held.run_id, epoch=held.epoch)
+    if row is None or (row[0], row[1], row[4]) != (held.token, held.position.offset, held.chunks):
+        raise PositionLost
+
+
 def _moved(row: tuple[Any, ...] | None, held: Held) -> bool:
     if row is None or row[0] != held.token:
         raise LeaseLost(

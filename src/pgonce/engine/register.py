@@ -59,9 +59,7 @@ def register(transaction: Transaction, identity: Identity, *, also: bool) -> Reg
     if found is not None:
         return found
     transaction.row("lock_content", digest=identity.digest)
-    others = [run for run in transaction.rows("find_content", digest=identity.digest) if not _is(run, identity)]
-    if others and not also and identity.input_bytes:
-        raise ContentTaken(_taken(others[-1], identity), job=identity.job)
+    refuse_taken(transaction, identity, also=also)
     transaction.row(
         "insert_run",
         job=identity.job,
@@ -75,6 +73,16 @@ def register(transaction: Transaction, identity: Identity, *, also: bool) -> Reg
     found = find(transaction, identity)
     assert found is not None
     return found
+
+
+def refuse_taken(transaction: Transaction, identity: Identity, *, also: bool) -> None:
+    """Raise ContentTaken, naming the run, if the content was taken under another identity and ``also`` is not said.
+
+    Safe to re-run: it only reads.
+    """
+    others = [run for run in transaction.rows("find_content", digest=identity.digest) if not _is(run, identity)]
+    if others and not also and identity.input_bytes:
+        raise ContentTaken(_taken(others[-1], identity), job=identity.job)
 
 
 def find(transaction: Transaction, identity: Identity) -> RegisteredRun | None:

@@ -19,12 +19,12 @@ from pgonce.engine.effect import Effect, Script
 from pgonce.engine.job import StoredJob, declare, fix_columns
 from pgonce.engine.ownership import Claim, acquire, owner_name, release
 from pgonce.engine.pace import Pace
-from pgonce.engine.position import PositionReset
+from pgonce.engine.position import PositionLost, PositionReset, require_stored, reread
 from pgonce.engine.reading import chunks
 from pgonce.engine.register import Identity, RegisteredRun, changed_under_name, register
 from pgonce.engine.settle import Settler
 from pgonce.engine.whole import settle_whole
-from pgonce.errors import ConfigurationError, InvariantBroken, LeaseLost, OutcomeUnknown, PgonceError
+from pgonce.errors import ConfigurationError, InvariantBroken, LeaseLost, OutcomeUnknown, PgonceError, Unreachable
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Cursor
 from pgonce.model.deadline import Deadline
@@ -66,9 +66,9 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
     stored = _declare(clerk, source, order)
     effect = _effect(order, stored, source)
     identity = Identity.of(source, stored, kind=order.kind, source_text=order.source)
-    notes = _notes(clerk, source, stored, identity)
+    notes = notes_of(clerk, source, stored, identity)
     registered = clerk.do(lambda transaction: register(transaction, identity, also=order.also))
-    if _settled_before(clerk, order.job, registered):
+    if settled_before(clerk, order.job, registered):
         return _repeat(clerk, source, order, registered, notes)
     held = acquire(clerk, _claim(order, registered, source))
     settler = Settler(
@@ -80,13 +80,17 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         observer=observer,
         interrupted=interrupted,
         until=Deadline.after(order.limits.deadline_s, clerk.clock) if order.limits.deadline_s else None,
-        bad_rows=_bad_rows(clerk, order.job, registered.run_id),
+        bad_rows=0 if held.replay else _bad_rows(clerk, order.job, registered.run_id),
     )
     settler.hook(lambda: observer.began(source.name, source.size, held.position))
     try:
-        _settle_input(settler, source, RowReader(stored.definition, order.source), effect)
-        return _finish(settler, source, order, notes)
-    except (LeaseLost, OutcomeUnknown):
+        while True:
+            _settle_input(settler, source, RowReader(stored.definition, order.source), effect)
+            try:
+                return _finish(settler, source, order, notes)
+            except PositionLost:
+                settler.held = reread(clerk, settler.held)
+    except (LeaseLost, OutcomeUnknown, Unreachable):
         raise
     except PgonceError as error:
         release(clerk, settler.held, f"stopped: {type(error).__name__}")
@@ -101,14 +105,15 @@ def _declare(clerk: Clerk, source: Input, order: Order) -> StoredJob:
         return fix_columns(transaction, stored, source.columns)
 
     if source.columns is not None:
-        _require(order.definition.missing_from(source.columns), source)
+        require_columns(order.definition.missing_from(source.columns), source)
     stored = clerk.do(body)
     if source.columns is not None:
-        _require(stored.definition.missing_from(source.columns), source)
+        require_columns(stored.definition.missing_from(source.columns), source)
     return stored
 
 
-def _require(missing: Sequence[str], source: Input) -> None:
+def require_columns(missing: Sequence[str], source: Input) -> None:
+    """Raise ConfigurationError, naming what the input has, if it lacks columns that are needed."""
     if missing:
         raise ConfigurationError(
             f"{source.name} has no column {', '.join(map(repr, missing))}; its columns are "
@@ -116,7 +121,8 @@ def _require(missing: Sequence[str], source: Input) -> None:
         )
 
 
-def _notes(clerk: Clerk, source: Input, stored: StoredJob, identity: Identity) -> tuple[str, ...]:
+def notes_of(clerk: Clerk, source: Input, stored: StoredJob, identity: Identity) -> tuple[str, ...]:
+    """Say what a person should know about this input: new columns, and other content under a known name."""
     notes = []
     unknown = stored.definition.unknown_in(source.columns or ())
     if unknown:
@@ -146,7 +152,7 @@ def _no_effect(_transaction: Transaction, _rows: Sequence[Row]) -> None:
     """The built-in ledger is written with the events; there is nothing else to do."""
 
 
-def _settled_before(clerk: Clerk, job: str, registered: RegisteredRun) -> bool:
+def settled_before(clerk: Clerk, job: str, registered: RegisteredRun) -> bool:
     """May the first answer be repeated without reading? Not if something is open, was touched, or is missing."""
     outcome = registered.outcome
     if not registered.finished or registered.touched or outcome is None:
@@ -206,7 +212,10 @@ def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Ef
 
 
 def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...]) -> RunReport:
-    """Mark the run finished with its outcome, end the start, and report; all from what is committed."""
+    """Mark the run finished with its outcome, end the start, and report; all from what is committed.
+
+    Raises PositionLost when what is stored is not what was settled: then the run is not finished.
+    """
     clerk, held = settler.clerk, settler.held
     if held.position.offset != source.size or held.position.digest != source.digest:
         raise InvariantBroken(f"run {held.run_id} reached its end at byte {held.position.offset} of {source.size}")
@@ -221,6 +230,7 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
         found = transaction.row("finish_run", run_id=held.run_id, epoch=held.epoch, outcome=json.dumps(outcome))
         if found is None:
             raise LeaseLost(f"run {held.run_id} was taken over before it was finished; every chunk of it is committed")
+        require_stored(transaction, held)
         transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
         return count_start(transaction, order.job, held.run_id, held.epoch), whole
 
@@ -235,14 +245,19 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
 def _repeat(clerk: Clerk, source: Input, order: Order, registered: RegisteredRun, notes: tuple[str, ...]) -> RunReport:
     """Answer for a finished input what was answered first; for this start every row that was applied is `already`."""
     whole = clerk.do(lambda transaction: count_run(transaction, order.job, registered.run_id), commit=False)
-    start = Counts(
+    start = repeated(whole)
+    return _report(clerk, source, order, registered.run_id, registered.epoch, start, whole, notes, shortcut=True)
+
+
+def repeated(whole: Counts) -> Counts:
+    """Count for a start that repeats a finished run's answer: every row that was applied is `already`."""
+    return Counts(
         read=whole.read,
         already=whole.applied + whole.adopted + whole.already,
         failed=whole.failed,
         conflict=whole.conflict,
         rejected=whole.rejected,
     )
-    return _report(clerk, source, order, registered.run_id, registered.epoch, start, whole, notes, shortcut=True)
 
 
 def _report(

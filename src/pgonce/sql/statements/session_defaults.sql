@@ -1,0 +1,9 @@
+-- Read what the server, the database and the role set for a session, whatever this transaction has set for itself.
+-- Lock: none.
+-- Zero rows: never.
+select s.name, s.reset_val
+from pg_catalog.pg_settings as s
+where s.name in (
+    'session_replication_role', 'synchronous_commit', 'fsync', 'full_page_writes', 'row_security'
+)
+order by s.name
