@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from database.jobs import Desk, Watching
+from database.jobs import Desk, Watching, in_thread, until_blocked
 from pgonce.engine import reconcile as module
+from pgonce.engine import run as running
 from pgonce.engine.amend import Amendment, amend, reopen
 from pgonce.engine.counting import UNIDENTIFIED
 from pgonce.engine.reconcile import NAMED_MAX, Reconciliation, reconcile
 from pgonce.errors import ConfigurationError, Interrupted
 from pgonce.model.outcome import Tally
 
+# A planted statement writes @ for the schema, to stay on a line.
 UNGUARDED = "alter table pgonce.{0} disable trigger all; {1}; alter table pgonce.{0} enable trigger all"
+
+UNDONE = """delete from @effect where event_id = 'd';
+update @event set status = 'failed' where event_id = 'd'"""
 
 
 def kinds(found: Reconciliation) -> set[str]:
@@ -63,51 +69,45 @@ def vars_of(counts: Any) -> dict[str, Tally]:
 @pytest.mark.parametrize(
     ("table", "planted", "kind", "named"),
     [
-        ("effect", "delete from pgonce.effect where event_id = 'a'", "effect_missing", "'a'"),
-        ("effect", "insert into pgonce.effect values (1, 'pay', '', 'ghost')", "effect_without_event", "'ghost'"),
-        ("effect", "insert into pgonce.effect values (100, 'pay', '', 'h')", "effect_of_adopted_event", "'h'"),
-        ("effect", "insert into pgonce.effect values (9, 'pay', '', 'e')", "effect_of_open_event", "'e': the event is pending"),
+        ("effect", "delete from @effect where event_id = 'a'", "effect_missing", "'a'"),
+        ("effect", "insert into @effect values (1, 'pay', '', 'ghost')", "effect_without_event", "'ghost'"),
+        ("effect", "insert into @effect values (100, 'pay', '', 'h')", "effect_of_adopted_event", "'h'"),
+        ("effect", "insert into @effect values (9, 'pay', '', 'e')", "effect_of_open_event", "'e': the event is"),
         (
             "effect",
-            "update pgonce.effect set amount_cents = 6 where event_id = 'a'",
+            "update @effect set amount_cents = 6 where event_id = 'a'",
             "effect_amount_differs",
             "'a': the event says 5 cents and its effect 6",
         ),
-        ("effect", "delete from pgonce.effect where event_id = 'a'", "source_unbalanced", "3 completed events worth 16"),
-        ("event", "update pgonce.event set amount_cents = 4 where event_id = 'a'", "effect_amount_differs", "'a'"),
-        ("event", "update pgonce.event set amount_cents = 4 where event_id = 'a'", "run_unbalanced", "run 1 read 6 rows"),
-        ("event", "update pgonce.event set run_id = 99 where event_id = 'a'", "run_missing", "'a': its run 99"),
-        ("event", "update pgonce.event set run_id = 99 where event_id = 'a'", "run_unbalanced", "run 1"),
-        ("event", "update pgonce.event set run_id = 4 where event_id = 'a'", "run_of_another_job", "'a': its run 4"),
-        ("event", "update pgonce.event set line = 999 where event_id = 'a'", "line_not_read", "'a': it claims line 999"),
-        ("event", "update pgonce.event set epoch = 9 where event_id = 'a'", "line_not_read", "start 9 of run 1"),
-        ("event", "update pgonce.event set line = 3 where event_id = 'a'", "line_counted_twice", "line 3 of run 1"),
-        ("event", "update pgonce.event set line = 5 where event_id = 'a'", "line_counted_twice", "a conflict finding"),
-        (
-            "event",
-            "delete from pgonce.effect where event_id = 'd'; "
-            "update pgonce.event set status = 'failed' where event_id = 'd'",
-            "outcome_changed",
-            "run 2",
-        ),
-        ("event", "delete from pgonce.event where event_id = 'd'", "effect_without_event", "'d'"),
-        ("finding", "delete from pgonce.finding where line = 4", "run_unbalanced", "run 1"),
-        ("start", "update pgonce.start set already = already + 1 where run_id = 2", "run_unbalanced", "run 2"),
-        ("start", "update pgonce.start set cents_read = 1 where run_id = 2", "run_unbalanced", "worth 1 cents"),
-        ("start", "delete from pgonce.start where run_id = 2", "start_missing", "run 2"),
-        ("start", "delete from pgonce.start where run_id = 1 and epoch = 1", "start_missing", "run 1"),
-        ("start", "update pgonce.start set position = 1 where run_id = 1 and epoch = 2", "position_went_back", "start 2"),
-        ("start", "update pgonce.start set position = 9999 where run_id = 2", "position_past_input", "byte 9999"),
-        ("start", "update pgonce.start set position = 1 where run_id = 2", "end_not_reached", "byte 1 of"),
-        ("start", "update pgonce.start set ended_at = null where run_id = 1", "old_start_not_ended", "start 1"),
-        ("run", "update pgonce.run set epoch = 7 where run_id = 2", "start_missing", "at start 7"),
+        ("effect", "delete from @effect where event_id = 'a'", "source_unbalanced", "3 completed events worth 16"),
+        ("event", "update @event set amount_cents = 4 where event_id = 'a'", "effect_amount_differs", "'a'"),
+        ("event", "update @event set amount_cents = 4 where event_id = 'a'", "run_unbalanced", "run 1 read 6 rows"),
+        ("event", "update @event set run_id = 99 where event_id = 'a'", "run_missing", "'a': its run 99"),
+        ("event", "update @event set run_id = 99 where event_id = 'a'", "run_unbalanced", "run 1"),
+        ("event", "update @event set run_id = 4 where event_id = 'a'", "run_of_another_job", "'a': its run 4"),
+        ("event", "update @event set line = 999 where event_id = 'a'", "line_not_read", "'a': it claims line 999"),
+        ("event", "update @event set epoch = 9 where event_id = 'a'", "line_not_read", "start 9 of run 1"),
+        ("event", "update @event set line = 3 where event_id = 'a'", "line_counted_twice", "line 3 of run 1"),
+        ("event", "update @event set line = 5 where event_id = 'a'", "line_counted_twice", "a conflict finding"),
+        ("event", UNDONE, "outcome_changed", "run 2 finished with"),
+        ("event", "delete from @event where event_id = 'd'", "effect_without_event", "'d'"),
+        ("finding", "delete from @finding where line = 4", "run_unbalanced", "run 1"),
+        ("start", "update @start set already = already + 1 where run_id = 2", "run_unbalanced", "run 2"),
+        ("start", "update @start set cents_read = 1 where run_id = 2", "run_unbalanced", "worth 1 cents"),
+        ("start", "delete from @start where run_id = 2", "start_missing", "run 2"),
+        ("start", "delete from @start where run_id = 1 and epoch = 1", "start_missing", "run 1"),
+        ("start", "update @start set position = 1 where run_id = 1 and epoch = 2", "position_went_back", "start 2"),
+        ("start", "update @start set position = 9999 where run_id = 2", "position_past_input", "byte 9999"),
+        ("start", "update @start set position = 1 where run_id = 2", "end_not_reached", "byte 1 of"),
+        ("start", "update @start set ended_at = null where run_id = 1", "old_start_not_ended", "start 1"),
+        ("run", "update @run set epoch = 7 where run_id = 2", "start_missing", "at start 7"),
     ],
 )
 def test_what_was_planted_is_found_and_named(desk: Desk, table: str, planted: str, kind: str, named: str) -> None:
     """P1: a discrepancy of each kind, made past the guards, is found, says which event or run, and what to do."""
     everyday(desk)
     both = planted if table == "effect" else UNGUARDED.format("effect", planted)
-    for statement in UNGUARDED.format(table, both).split("; "):
+    for statement in UNGUARDED.format(table, both).replace("@", "pgonce.").split(";"):
         desk.sql(statement)
     found = reconcile(desk.clerk)
     assert not found.balanced
@@ -172,6 +172,32 @@ def test_what_is_committed_while_reconcile_looks_is_not_seen_by_half(
     assert desk.statuses() == {"a": "pending"}
     assert [one.what for one in found.discrepancies] == []
     assert found.runs[0].counts.failed.rows == 1
+
+
+def test_an_event_reopened_while_its_run_finishes_is_no_alarm_and_not_forgotten(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change would fall between counting the outcome and storing it: it waits, and the input is read again."""
+    desk.sql("create table public.ledger (id text, cents bigint constraint small check (cents < 10))")
+    options = {"effect": "insert into public.ledger select event_id, amount_cents from chunk"}
+    path, other = desk.csv([("a", 50, "x")]), desk.make_clerk()
+    real, waiting = running.replayed_open, ExitStack()
+
+    def meanwhile(*arguments: Any) -> int:
+        if desk.statuses() == {"a": "failed"}:
+            desk.sql("alter table public.ledger drop constraint small")
+            waiting.enter_context(in_thread(lambda: reopen(other, "pay", "a", why="meanwhile")))
+            until_blocked(desk, desk.clerk.session.backend_pid or 0)
+        return real(*arguments)
+
+    monkeypatch.setattr(running, "replayed_open", meanwhile)
+    with waiting:
+        desk.run(path, **options)
+    assert desk.statuses() == {"a": "pending"}
+    assert desk.sql("select touched from pgonce.run") == [(True,)]
+    report = desk.run(path, **options)
+    assert (report.shortcut, report.exit_code, desk.effects()) == (False, 0, {"a": 50})
+    assert [one.what for one in reconcile(desk.clerk).discrepancies] == []
 
 
 @pytest.mark.parametrize("outcome", ["applied", "failed"])

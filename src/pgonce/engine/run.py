@@ -221,6 +221,8 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
         raise InvariantBroken(f"run {held.run_id} reached its end at byte {held.position.offset} of {source.size}")
 
     def body(transaction: Transaction) -> tuple[Counts, Counts]:
+        transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
+        transaction.row("lock_run", run_id=held.run_id)
         whole = count_run(transaction, order.job, held.run_id)
         outcome = {
             "counts": whole.as_dict(),
@@ -231,7 +233,6 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
         if found is None:
             raise LeaseLost(f"run {held.run_id} was taken over before it was finished; every chunk of it is committed")
         require_stored(transaction, held)
-        transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
         return count_start(transaction, order.job, held.run_id, held.epoch), whole
 
     start, whole = clerk.do(body)
