@@ -1,4 +1,6 @@
 -- Count what one start did, from committed rows: events it stored, pending events it completed late, findings, replayed rows.
+-- A start that read a finished input again met the run's open events and its findings, whichever start stored them.
+-- A start that reads a finished input again meets every finding of the run again.
 -- Lock: none.
 -- Zero rows: never; one row a result.
 select e.result, count(*), coalesce(sum(e.amount_cents), 0)
@@ -11,7 +13,9 @@ from (
         end as result,
         v.amount_cents
     from pgonce.event as v
-    where v.job = %(job)s::text and v.run_id = %(run_id)s::bigint and v.epoch = %(epoch)s::integer
+    join pgonce.start as s on s.run_id = v.run_id and s.epoch = %(epoch)s::integer
+    where v.job = %(job)s::text and v.run_id = %(run_id)s::bigint
+        and (v.epoch = s.epoch or s.replay and v.status in ('pending', 'failed'))
         and not exists (
             select
             from pgonce.event_history as h
@@ -22,7 +26,8 @@ group by e.result
 union all
 select f.kind, count(*), coalesce(sum(f.amount_cents), 0)
 from pgonce.finding as f
-where f.run_id = %(run_id)s::bigint and f.epoch = %(epoch)s::integer
+join pgonce.start as s on s.run_id = f.run_id and s.epoch = %(epoch)s::integer
+where f.run_id = %(run_id)s::bigint and (f.epoch = s.epoch or s.replay)
 group by f.kind
 union all
 select t.result, t.n, t.cents

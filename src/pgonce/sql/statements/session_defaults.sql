@@ -3,7 +3,5 @@
 -- Zero rows: never.
 select s.name, s.reset_val
 from pg_catalog.pg_settings as s
-where s.name in (
-    'session_replication_role', 'synchronous_commit', 'fsync', 'full_page_writes', 'row_security'
-)
+where s.name in ('synchronous_commit', 'fsync', 'full_page_writes', 'row_security')
 order by s.name
