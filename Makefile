@@ -119,6 +119,10 @@ lane-optimized: .make/test ## run the tests with asserts stripped from the produ
 crash-campaign: .make/test ## run the long crash campaign (up to hours; needs a quiet machine)
 	@$(PYTEST) -m campaign --timeout=7200 -s $(ARGS)
 
+.PHONY: mutants
+mutants: .make/test ## plant known bugs in a copy, one at a time: the tests must catch each; ARGS="token" chooses by name
+	@$(BIN)/python tests/faults/mutants.py $(ARGS)
+
 .PHONY: constraints
 constraints: .make/check ## pin what is installed now in constraints.txt
 	@head -n 1 constraints.txt > .make/constraints

@@ -169,6 +169,14 @@ class DieHalfway:
         """Do nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Where the flights are applied."""
+
+    dsn: str | None
+    embedded: bool
+
+
 @dataclass(slots=True)
 class Sums:
     """What all windows came to, from the database's own counts of each run."""
@@ -190,7 +198,7 @@ class Sums:
         self.exit_code = max(self.exit_code, report.exit_code)
 
 
-def collect(feed: Feed, asked: Sequence[Window], folder: Path, *, die_in: str | None, **database: object) -> Sums:
+def collect(feed: Feed, asked: Sequence[Window], folder: Path, *, die_in: str | None, database: Database) -> Sums:
     """Fetch each window and apply it.
 
     Safe to re-run: always; windows that were applied are recognised, one that was interrupted goes on.
@@ -210,7 +218,8 @@ def collect(feed: Feed, asked: Sequence[Window], folder: Path, *, die_in: str | 
             ignore=("fetched_at",),
             limits=pgonce.Limits(chunk_rows=CHUNK_ROWS),
             observer=DieHalfway() if path.name == die_in else None,
-            **database,
+            dsn=database.dsn,
+            embedded=database.embedded,
         )
         sums.add(report)
         if report.run.conflict.rows:
@@ -249,7 +258,7 @@ def main() -> int:
         windows(carriers, arguments.first, arguments.last, days=arguments.window_days, step_days=arguments.step_days)
     )
     sums = collect(
-        feed, asked, arguments.folder, die_in=arguments.die_in, dsn=arguments.dsn, embedded=arguments.embedded
+        feed, asked, arguments.folder, die_in=arguments.die_in, database=Database(arguments.dsn, arguments.embedded)
     )
     flights, miles = feed.total(carriers, arguments.first, arguments.last)
     print(f"windows   {sums.windows:>9,}  ({sums.again:,} of them recognised as finished)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from pgonce.engine.bookkeeping import Clerk
 
 
 @pytest.fixture
-def desk(database: str, clerk: Clerk, open_clerk: Callable[[], Clerk], tmp_path: Path) -> Desk:
+def desk(database: str, clerk: Clerk, open_clerk: Callable[[], Clerk], tmp_path: Path) -> Iterator[Desk]:
     """Give a desk on a fresh database."""
-    return Desk(dsn=database, clerk=clerk, folder=tmp_path, make_clerk=open_clerk)
+    made = Desk(dsn=database, clerk=clerk, folder=tmp_path, make_clerk=open_clerk)
+    yield made
+    made.close()

@@ -39,7 +39,7 @@ def never() -> bool:
 
 
 def make_order(job: str = "pay", **options: Any) -> Order:
-    """Make an order; SQL of the user comes as text, limits by their names. Key ``id`` and amount ``amount`` by default."""
+    """Make an order with key ``id`` and amount ``amount``; the user's SQL comes as text, limits by their names."""
     limits = Limits(**{name: options.pop(name) for name in list(options) if name in LIMITS})
     effect, verify = (_script(f"{name}.sql", options.pop(name, None)) for name in ("effect", "verify"))
     own = {name: options.pop(name) for name in list(options) if name in Order.__dataclass_fields__}
@@ -85,6 +85,7 @@ class Desk:
     folder: Path
     make_clerk: Callable[[], Clerk]
     _names: int = field(default=0)
+    _connection: psycopg.Connection | None = field(default=None)
 
     def csv(self, rows: Sequence[Sequence[object]], *, header: str = "id,amount,note", name: str = "") -> Path:
         """Write a CSV file; fields are written as they are, rows may be shorter than the header."""
@@ -116,15 +117,20 @@ class Desk:
         """Run a job over a file."""
         what = order or make_order(**options)
         with open_input(path, reading) as source:
-            return run_order(
-                clerk or self.clerk, source, what, observer=observer or Silent(), interrupted=interrupted
-            )
+            return run_order(clerk or self.clerk, source, what, observer=observer or Silent(), interrupted=interrupted)
 
     def sql(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Run SQL in a connection and transaction of its own and return its rows."""
-        with psycopg.connect(self.dsn) as connection:
-            cursor = connection.execute(text, parameters or None)
+        """Run SQL in a transaction of its own and return its rows. A thread may do so while another waits in a run."""
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.dsn, autocommit=True)
+        with self._connection.transaction():
+            cursor = self._connection.execute(text, parameters or None)
             return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        """Close the connection that the desk itself looks through."""
+        if self._connection is not None:
+            self._connection.close()
 
     def one(self, text: str, *parameters: object) -> Any:
         """Return the first value of the first row."""
@@ -146,11 +152,48 @@ class Desk:
         """Return run, start and lines settled of every start."""
         return self.sql("select run_id, epoch, lines from pgonce.start order by run_id, epoch")
 
+    def amend(self, event_id: str, amount_cents: int) -> None:
+        """Amend a failed event as an operator does: another amount, pending again, with its history."""
+        self.sql(
+            """with h as (
+                insert into pgonce.event_history (
+                    job, source, event_id, step, action, old_status, old_amount_cents, old_payload, old_error,
+                    old_attempts, who, why
+                )
+                select job, source, event_id, 1, 'amended', status, amount_cents, payload, error, attempts, 'me', 'typo'
+                from pgonce.event where event_id = %s
+            )
+            update pgonce.event set status = 'pending', amount_cents = %s, attempts = 0, error = null
+            where event_id = %s""",
+            event_id,
+            amount_cents,
+            event_id,
+        )
+
+    def forget(self, condition: str) -> None:
+        """Take events ``e`` and their effects away, as a restore to an earlier moment does."""
+        off, on = (
+            "".join(
+                f"alter table pgonce.{table} {how} trigger {name};"
+                for table, name in (("event", "event_keep"), ("event", "event_final"), ("effect", "effect_keep"))
+            )
+            for how in ("disable", "enable always")
+        )
+        self.sql(
+            f"""{off}
+            delete from pgonce.effect as f using pgonce.event as e
+            where (f.job, f.source, f.event_id) = (e.job, e.source, e.event_id) and {condition};
+            delete from pgonce.event as e where {condition};
+            {on}"""
+        )
+
     def everything(self) -> list[list[tuple[Any, ...]]]:
         """Return all rows that a further run must not change, for comparing two moments."""
         return [
-            self.sql("select job, source, event_id, status, amount_cents, payload, error, run_id, line, attempts, adopted "
-                     "from pgonce.event order by 1, 2, 3"),
+            self.sql(
+                """select job, source, event_id, status, amount_cents, payload, error, run_id, line, attempts, adopted
+                from pgonce.event order by 1, 2, 3"""
+            ),
             self.sql("select job, source, event_id, amount_cents from pgonce.effect order by 1, 2, 3"),
             self.sql("select run_id, line, kind, event_id, amount_cents, reason from pgonce.finding order by 1, 2"),
             self.sql("select job, source, event_id, step, action from pgonce.event_history order by 1, 2, 3, 4"),
@@ -194,7 +237,8 @@ def until_blocked(desk: Desk, by_pid: int) -> int:
 
     def blocked() -> Any:
         return desk.sql(
-            "select a.pid from pg_stat_activity as a where %s = any(pg_blocking_pids(a.pid)) and datname = current_database()",
+            """select a.pid from pg_stat_activity as a
+            where %s = any(pg_blocking_pids(a.pid)) and datname = current_database()""",
             by_pid,
         )
 

@@ -1,4 +1,4 @@
-"""An operator's changes: a failed event is reopened or amended, on record, and applied once when its input comes again."""
+"""An operator's changes: a failed event is reopened or amended, on record, and applied once by the same input."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_amended_values_follow_the_rules_of_the_job(desk: Desk) -> None:
 
 
 def test_an_event_with_open_fields_is_amended_by_json_values(desk: Desk) -> None:
-    """NDJSON: a new field may come, a null takes one out, numbers stay numbers; key and ignored fields are not payload."""
+    """NDJSON: a new field may come, a null takes one out, numbers stay numbers; ignored fields are not payload."""
     path = desk.ndjson([{"id": "a", "amount": -1, "n": 7, "gone": "x", "at": "now"}])
     desk.run(path, ignore=("at",))
     amend(desk.clerk, "pay", "a", Amendment(amount="1", values={"n": 8, "gone": None, "new": [1]}), why="fields")
@@ -161,9 +161,7 @@ def test_what_cannot_be_amended_is_refused_and_changes_nothing(desk: Desk, amend
 def test_a_job_without_an_amount_has_none_to_amend(desk: Desk) -> None:
     """An amount that no input brings is not invented."""
     desk.sql("create table public.seen (id text check (id <> 'a'))")
-    desk.run(
-        desk.csv([("a",)], header="id"), amount=None, effect="insert into public.seen select event_id from chunk"
-    )
+    desk.run(desk.csv([("a",)], header="id"), amount=None, effect="insert into public.seen select event_id from chunk")
     with pytest.raises(Permanent, match="no amount"):
         amend(desk.clerk, "pay", "a", Amendment(amount="1"), why="try")
 

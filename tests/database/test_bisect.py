@@ -1,4 +1,4 @@
-"""A chunk that fails for a reason in its rows is taken apart: the good rows are applied once, the bad ones are named."""
+"""A chunk that fails for a reason in its rows is taken apart: good rows are applied once, bad ones are named."""
 
 from __future__ import annotations
 
@@ -207,7 +207,9 @@ def test_a_lock_that_is_not_available_burns_no_attempt_and_is_bounded_by_the_dea
     effect = WRITE + "; do $$ begin raise exception 'busy' using errcode = '55P03'; end $$"
     observer = Watching()
     with pytest.raises(Retryable, match="Its time was used up"):
-        desk.run(input_of(desk, 2, set()), effect=effect, chunk_deadline_s=5.0, clerk=frozen(desk.clerk), observer=observer)
+        desk.run(
+            input_of(desk, 2, set()), effect=effect, chunk_deadline_s=5.0, clerk=frozen(desk.clerk), observer=observer
+        )
     assert len(observer.retries) > 3
     assert desk.statuses() == {}
     assert logged(desk) == []
@@ -240,5 +242,3 @@ def test_counts_come_from_committed_rows_only(desk: Desk) -> None:
     assert sum(step.rows for step in observer.steps) == 9
     assert sum(step.applied for step in observer.steps) == report.run.applied.rows == 8
     assert report.run.read.rows == 9
-
-

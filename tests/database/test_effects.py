@@ -7,7 +7,9 @@ import pytest
 from database.jobs import Desk, make_order
 from pgonce.errors import ConfigurationError, EffectFailed, StopRequested
 
-ACCOUNTS = "create table account (id text primary key, cents bigint not null); insert into account values ('a', 0), ('b', 0)"
+ACCOUNTS = (
+    "create table account (id text primary key, cents bigint not null); insert into account values ('a', 0), ('b', 0)"
+)
 ADD = """
 insert into account (id, cents)
 select account, sum(amount_cents) from chunk where account <> '' group by account
@@ -22,7 +24,8 @@ def balances(desk: Desk) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "chunk_rows"), [("item", 1000), ("chunk", 1), ("chunk", 2), ("chunk", 7), ("chunk", 1000), ("all", 2)]
+    ("checkpoint", "chunk_rows"),
+    [("item", 1000), ("chunk", 1), ("chunk", 2), ("chunk", 7), ("chunk", 1000), ("all", 2)],
 )
 def test_balances_are_the_same_for_every_chunk_size(desk: Desk, checkpoint: str, chunk_rows: int) -> None:
     """E1, E6, FAILURES 2.4: several rows for one account, and none, in a chunk; a replayed row is not in the chunk."""
@@ -135,12 +138,17 @@ def test_records_are_in_the_chunk_whole_and_by_the_fields_the_definition_names(d
 
 def test_declared_columns_have_their_sql_types(desk: Desk) -> None:
     """I5: text unless declared; a timestamp without an offset is UTC whatever the session's zone; null is null."""
-    desk.sql("do $$ begin execute format('alter database %I set timezone = ''Asia/Tokyo''', current_database()); end $$")
+    desk.sql(
+        "do $$ begin execute format('alter database %I set timezone = ''Asia/Tokyo''', current_database()); end $$"
+    )
     desk.sql("create table t (n bigint, d numeric, b boolean, day date, at timestamptz, j jsonb, plain text)")
     effect = "insert into t select n, d, b, day, at, j, plain from chunk"
     types = {"n": "int", "d": "decimal", "b": "bool", "day": "date", "at": "timestamp", "j": "json"}
     path = desk.csv(
-        [(1, 1, "007", "1.50", "true", "2024-02-29", "2024-02-29T12:00:00", "[1]", "007"), (2, 1, "x", 1, "true", "2024-02-29", "", "1", "")],
+        [
+            (1, 1, "007", "1.50", "true", "2024-02-29", "2024-02-29T12:00:00", "[1]", "007"),
+            (2, 1, "x", "1", "true", "2024-02-29", "2024-02-29T12:00:00", "1", ""),
+        ],
         header="id,amount,n,d,b,day,at,j,plain",
     )  # fmt: skip
     report = desk.run(path, effect=effect, types=types)
@@ -176,7 +184,7 @@ def test_the_effect_of_a_whole_input_runs_once_over_all_of_it(desk: Desk) -> Non
 
 def test_a_whole_input_whose_effect_fails_applies_nothing_and_marks_no_row(desk: Desk) -> None:
     """E6, E7: there is no bisecting a whole; the position stays at the beginning; a later start applies it."""
-    desk.sql(ACCOUNTS + "; alter table account add constraint small check (cents < 120)")
+    desk.sql(ACCOUNTS + ";alter table account add constraint small check (cents < 120)")
     path = desk.csv(ROWS, header="id,amount,account")
     with pytest.raises(EffectFailed, match=r"nothing was applied.*23514"):
         desk.run(path, effect=ADD, checkpoint="all", chunk_rows=2)

@@ -9,6 +9,8 @@ from psycopg import errors
 from database.jobs import Desk
 from pgonce.errors import ConfigurationError, InvariantBroken
 
+INSERT = "insert into pgonce.effect (job, source, event_id, amount_cents) values "
+
 REFUSED_OF_EVENTS = [
     "delete from pgonce.event",
     "delete from pgonce.event where false",
@@ -33,9 +35,13 @@ REFUSED_OF_EFFECTS = [
     "truncate pgonce.effect",
     "update pgonce.effect set amount_cents = 1",
     "update pgonce.effect set event_id = '3' where event_id = '1'",
-    "insert into pgonce.effect (job, source, event_id, amount_cents) values ('pay', '', '1', 0) "
-    "on conflict (job, source, event_id) do update set amount_cents = 0",
+    """insert into pgonce.effect (job, source, event_id, amount_cents) values ('pay', '', '1', 0)
+    on conflict (job, source, event_id) do update set amount_cents = 0""",
 ]
+
+
+INSERT_EVENT = """insert into pgonce.event (amount_cents, run_id, line, epoch, job, source, event_id, status, payload)
+"""
 
 
 @pytest.fixture
@@ -79,16 +85,16 @@ def test_a_role_with_every_right_on_the_tables_is_refused_too(three: Desk, state
 @pytest.mark.parametrize(
     ("statement", "constraint"),
     [
-        ("insert into pgonce.effect (job, source, event_id, amount_cents) values ('pay', '', 'ghost', 1)", "effect_event_fkey"),
-        ("insert into pgonce.effect (job, source, event_id, amount_cents) values ('pay', '', '1', 1)", "effect_pkey"),
-        ("insert into pgonce.effect (job, source, event_id, amount_cents) values ('pay', '', '3', -1)", "effect_amount_not_negative"),
+        (INSERT + "('pay', '', 'ghost', 1)", "effect_event_fkey"),
+        (INSERT + "('pay', '', '1', 1)", "effect_pkey"),
+        (INSERT + "('pay', '', '3', -1)", "effect_amount_not_negative"),
         ("update pgonce.event set status = 'running' where event_id = '3'", "event_status_known"),
         ("update pgonce.event set payload = null where event_id = '3'", "event_payload_kept"),
         ("update pgonce.event set status = 'pruned', payload = null where event_id = '1'", "event_fingerprint_kept"),
         ("update pgonce.event set adopted = true where event_id = '3'", "event_adopted_completed"),
     ],
 )  # fmt: skip
-def test_constraints_hold_the_states_the_amounts_and_the_reference(three: Desk, statement: str, constraint: str) -> None:
+def test_constraints_hold_the_states_and_the_reference(three: Desk, statement: str, constraint: str) -> None:
     """E2, E3: an effect needs its event, is unique and not negative; states are in the known set."""
     with pytest.raises(psycopg.IntegrityError) as caught:
         three.sql(statement)
@@ -105,8 +111,7 @@ def test_what_an_operator_may_do_is_not_refused(three: Desk) -> None:
 def test_the_reference_holds_against_an_open_transaction(desk: Desk) -> None:
     """E3: an effect whose event is only in another open transaction is not taken."""
     with psycopg.connect(desk.dsn) as other:
-        other.execute("insert into pgonce.event (amount_cents, run_id, line, epoch, job, source, event_id, status, payload) "
-                      "values (1, 1, 1, 1, 'pay', '', '1', 'completed', '[]')")  # fmt: skip
+        other.execute(INSERT_EVENT + "values (1, 1, 1, 1, 'pay', '', '1', 'completed', '[]')")  # fmt: skip
         with pytest.raises(errors.ForeignKeyViolation):
             desk.sql("insert into pgonce.effect (job, source, event_id, amount_cents) values ('pay', '', '1', 1)")
         other.rollback()
@@ -114,7 +119,9 @@ def test_the_reference_holds_against_an_open_transaction(desk: Desk) -> None:
 
 def test_a_session_whose_guards_are_off_by_setting_is_refused_before_anything_is_written(desk: Desk) -> None:
     """E3: under session_replication_role = replica foreign keys would not hold; pgonce does not work there."""
-    desk.sql("do $$ begin execute format('alter database %I set session_replication_role = replica', current_database()); end $$")
+    name = desk.one("select current_database()")
+    desk.sql(f"alter database {name} set session_replication_role = replica")
+    desk.clerk.session.close()
     with pytest.raises(ConfigurationError, match="session_replication_role is replica"):
         desk.run(desk.csv([(1, 1, "")]))
     with psycopg.connect(desk.dsn) as connection:

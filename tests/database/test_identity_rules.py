@@ -37,7 +37,7 @@ def test_several_key_columns_are_an_array_in_the_order_stored_with_the_job(desk:
     ("written", "word"), [(" 7", "blank"), ("7 ", "blank"), ("", "empty"), ("x" * 513, "512 bytes"), ("é" * 257, "512")]
 )
 def test_an_id_that_is_no_id_is_rejected_by_its_line(desk: Desk, written: str, word: str) -> None:
-    """I1, F3: blank ends, an empty id and more than 512 bytes are refused; nothing is trimmed; the others are applied."""
+    """I1, F3: blank ends, an empty id and more than 512 bytes are refused; nothing is trimmed; others are applied."""
     report = desk.run(desk.csv([("a", 1), (written, 5), ("b", 2)], header="id,amount"))
     assert desk.effects() == {"a": 1, "b": 2}
     [(line, kind, reason)] = desk.findings()
@@ -55,7 +55,10 @@ def test_an_id_of_exactly_512_bytes_is_taken_and_compared_bytewise(desk: Desk) -
 def test_the_source_is_part_of_the_identity(desk: Desk) -> None:
     """I1, R57: one id from two sources is two events; a source comes from a column or is given, never from a path."""
     desk.run(desk.csv([("n", 7, 1), ("s", 7, 2), ("n", 7, 1)], header="shop,id,amount"), source_column="shop")
-    assert desk.sql("select source, event_id, amount_cents from pgonce.effect order by 1") == [("n", "7", 1), ("s", "7", 2)]
+    assert desk.sql("select source, event_id, amount_cents from pgonce.effect order by 1") == [
+        ("n", "7", 1),
+        ("s", "7", 2),
+    ]
     desk.run(desk.csv([(7, 1)], header="id,amount"), job="other")
     assert desk.one("select source from pgonce.event where job = 'other'") == ""
 
@@ -181,12 +184,7 @@ def test_an_amended_event_is_a_replay_of_both_what_it_was_and_what_it_is(desk: D
     """I7: the amended payload is applied; the row as it first came stays a replay; a third one is a conflict."""
     path = desk.csv([(1, -5, "x")])
     desk.run(path)
-    desk.sql(
-        """with h as (insert into pgonce.event_history (job, source, event_id, step, action, old_status, old_amount_cents,
-        old_payload, old_error, old_attempts, who, why) select job, source, event_id, 1, 'amended', status, amount_cents,
-        payload, error, attempts, 'me', 'typo' from pgonce.event)
-        update pgonce.event set status = 'pending', amount_cents = 5, attempts = 0, error = null"""
-    )
+    desk.amend("1", 5)
     assert desk.run(path).start.applied.rows == 1
     assert desk.effects() == {"1": 5}
     assert desk.run(desk.csv([(1, 5, "x"), (1, -5, "x"), (1, 6, "x")])).start.conflict.rows == 1

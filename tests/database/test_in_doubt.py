@@ -60,7 +60,7 @@ def right(desk: Desk) -> None:
 @pytest.mark.parametrize("action", [at.CUT_BEFORE, at.CUT_AFTER, at.TERMINATE_BEFORE, at.TERMINATE_AFTER])
 @pytest.mark.parametrize("nth", range(1, COMMITS + 1))
 def test_a_lost_commit_is_resolved_and_the_run_goes_on(logged: Desk, nth: int, action: Action) -> None:
-    """R3, R1, Q48, Q49: before or after the server's COMMIT, on every kind of transaction of a run: the end is the same."""
+    """R3, R1, Q48, Q49: before or after the server's COMMIT, in every transaction of a run: the end is the same."""
     path = logged.csv(ROWS)
     with failing(logged, nth, action) as (clerk, proxy):
         report = logged.run(path, effect=WRITE, chunk_rows=3, clerk=clerk)
@@ -137,8 +137,8 @@ def test_a_commit_that_is_answered_with_rollback_is_not_taken_for_success(logged
 BARRIER = """
 create function gate() returns trigger language plpgsql as $$
 begin
-    perform set_config(name, '0', true) from unnest(array['client_connection_check_interval', 'lock_timeout']) as name;
-    perform set_config(name, '0', true) from pg_settings where name = 'transaction_timeout';
+    perform set_config(name, '0', true) from pg_settings
+    where name in ('client_connection_check_interval', 'lock_timeout', 'transaction_timeout');
     perform pg_advisory_xact_lock_shared(1);
     return null;
 end $$;
@@ -149,12 +149,14 @@ for each row when (new.event_id = '3') execute function gate()
 
 @contextmanager
 def lost_inside_commit(desk: Desk, **options: object) -> Iterator[tuple[object, int, psycopg.Connection]]:
-    """Run a job whose connection breaks while its COMMIT is going on in the server; give its future and the old backend."""
+    """Run a job whose connection breaks while its COMMIT goes on in the server; give its future and old backend."""
     desk.sql(BARRIER)
     clerk = desk.make_clerk()
     with psycopg.connect(desk.dsn, autocommit=True) as gate:
         gate.execute("select pg_advisory_lock(1)")
-        with in_thread(desk.run, desk.csv(ROWS, name="in.csv"), clerk=clerk, effect=WRITE, chunk_rows=3, **options) as run:
+        with in_thread(
+            desk.run, desk.csv(ROWS, name="in.csv"), clerk=clerk, effect=WRITE, chunk_rows=3, **options
+        ) as run:
             old = until_blocked(desk, gate.info.backend_pid)
             connection = clerk.session._connection
             assert connection is not None
@@ -169,7 +171,8 @@ def lost_inside_commit(desk: Desk, **options: object) -> Iterator[tuple[object, 
 def test_the_resolution_waits_for_a_commit_that_is_still_going_on(logged: Desk) -> None:
     """R3, FAILURES 1.3: a plain read would say `not applied`, and the chunk would be applied twice a moment later."""
     with lost_inside_commit(logged) as (run, old, gate):
-        until_blocked(logged, old)
+        waiting = until_blocked(logged, old)
+        assert "for no key update of s" in logged.one("select query from pg_stat_activity where pid = %s", waiting)
         assert not run.done()  # type: ignore[attr-defined]
         gate.execute("select pg_advisory_unlock(1)")
         report = run.result(timeout=30)  # type: ignore[attr-defined]
@@ -182,7 +185,9 @@ def test_a_commit_that_ends_in_an_abort_after_all_is_done_again(logged: Desk) ->
     with lost_inside_commit(logged) as (run, old, gate):
         until_blocked(logged, old)
         logged.sql("select pg_terminate_backend(%s)", old)
-        until(lambda: not logged.sql("select 1 from pg_stat_activity where pid = %s", old), "the end of the old backend")
+        until(
+            lambda: not logged.sql("select 1 from pg_stat_activity where pid = %s", old), "the end of the old backend"
+        )
         gate.execute("select pg_advisory_unlock(1)")
         run.result(timeout=30)  # type: ignore[attr-defined]
     right(logged)
@@ -202,7 +207,9 @@ def test_an_outcome_that_cannot_be_established_in_time_is_said_to_be_unknown(
         if ends == "aborted":
             logged.sql("select pg_terminate_backend(%s)", old)
         gate.execute("select pg_advisory_unlock(1)")
-        until(lambda: not logged.sql("select 1 from pg_stat_activity where pid = %s", old), "the end of the old backend")
+        until(
+            lambda: not logged.sql("select 1 from pg_stat_activity where pid = %s", old), "the end of the old backend"
+        )
     report = logged.run(logged.folder / "in.csv", effect=WRITE, chunk_rows=3)
     right(logged)
     assert report.run.balanced
@@ -227,4 +234,3 @@ def test_a_connection_that_is_lost_before_commit_leaves_nothing(logged: Desk) ->
         assert (report.run.applied.rows, report.exit_code) == (2, 0)
     assert logged.sql("select event_id from log group by 1 having count(*) > 1") == []
     assert logged.one("select count(*) from log") == 2 * len(range(2, count, 3))
-

@@ -115,8 +115,14 @@ def test_a_job_without_an_amount_counts_events(desk: Desk) -> None:
 
 @pytest.mark.parametrize("chunk_rows", [1, 2, 4, 1000])
 @pytest.mark.parametrize(
-    ("bad", "word"), [(("x", "abc", ""), "'abc'"), (("", 1, ""), "id"), (("1", 99, "other"), "another payload"), (("n", -1, ""), "below zero")]
-)  # fmt: skip
+    ("bad", "word"),
+    [
+        (("x", "abc", ""), "'abc'"),
+        (("", 1, ""), "id"),
+        (("1", 99, "other"), "another payload"),
+        (("n", -1, ""), "below zero"),
+    ],
+)
 def test_stopping_at_the_first_bad_row_stops_exactly_before_it(
     desk: Desk, bad: tuple[object, ...], word: str, chunk_rows: int
 ) -> None:
@@ -141,7 +147,16 @@ def test_stopping_at_the_first_bad_row_stops_exactly_before_it(
 @pytest.mark.parametrize("allowed", [0, 1, 2, 3, 4])
 def test_a_limit_of_bad_rows_stops_exactly_before_the_one_too_many(desk: Desk, allowed: int, chunk_rows: int) -> None:
     """F3: --max-rejected N keeps N findings and stops before the next bad row, whatever the chunks and the starts."""
-    rows: list[tuple[object, ...]] = [("", 1, ""), (1, 1, "a"), (1, 2, "b"), (2, 2, "c"), (3, -1, "d"), (4, 4, "e"), ("", 1, ""), (5, 5, "")]
+    rows: list[tuple[object, ...]] = [
+        ("", 1, ""),
+        (1, 1, "a"),
+        (1, 2, "b"),
+        (2, 2, "c"),
+        (3, -1, "d"),
+        (4, 4, "e"),
+        ("", 1, ""),
+        (5, 5, ""),
+    ]
     bad_lines = [2, 4, 6, 8]
     path = desk.csv(rows)
     if allowed == 4:
@@ -161,7 +176,10 @@ def test_a_limit_of_bad_rows_stops_exactly_before_the_one_too_many(desk: Desk, a
 def test_stopping_at_a_row_that_the_effect_refuses(desk: Desk, chunk_rows: int) -> None:
     """E7, Q35: with --on-error stop no event is marked failed; after the repair the same command goes on."""
     desk.sql("create table log (cents bigint check (cents <> 3))")
-    path, effect = desk.csv([(number, number, "") for number in range(1, 6)]), "insert into log select amount_cents from chunk"
+    path, effect = (
+        desk.csv([(number, number, "") for number in range(1, 6)]),
+        "insert into log select amount_cents from chunk",
+    )
     with pytest.raises(StopRequested, match=r"line 4, event '3'.*23514"):
         desk.run(path, chunk_rows=chunk_rows, on_error="stop", effect=effect)
     assert desk.statuses() == {"1": "completed", "2": "completed"}

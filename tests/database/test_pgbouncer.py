@@ -13,7 +13,7 @@ import pytest
 from conftest import make_clerk
 from database.pooling import PROGRAM, Pooler, pooler
 from faults.harness import kill_at
-from migration.installing import COMMAND_S_MAX, argv, environment, execute
+from migration.installing import COMMAND_S_MAX, argv, ended, environment, execute, started
 from pgonce import run
 from pgonce.api import admin
 from pgonce.model.limits import Limits
@@ -139,8 +139,8 @@ def test_a_killed_run_is_resumed_through_the_pooler(pooled: Pooler, files: Path,
         def moved() -> bool:
             return watcher.execute("select from pgonce.start where chunks >= 3").rowcount > 0
 
-        ended = kill_at(command(pooled.dsn, files), moved)
-        assert ended.code == -9, ended.output
+        killed = kill_at(command(pooled.dsn, files), moved)
+        assert killed.code == -9, killed.output
     assert execute(pooled.direct, "select ended_at is null, backend_pid from pgonce.start") == [(True, None)]
     done = subprocess.run(
         command(pooled.dsn, files, *options), capture_output=True, text=True, timeout=COMMAND_S_MAX, env=environment()
@@ -177,18 +177,10 @@ def test_a_silent_owner_elsewhere_is_waited_for(pooled: Pooler, files: Path) -> 
 def test_two_jobs_at_once_share_the_pool(pooled: Pooler, files: Path) -> None:
     """Different jobs over their own inputs, on two server connections between them."""
     write_input(files / "two.csv", "f")
-    running = [
-        subprocess.Popen(
-            command(pooled.dsn, files, name=name, job=job),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        for name, job in (("in.csv", "pay"), ("two.csv", "refund"))
-    ]
-    outputs = [process.communicate(timeout=COMMAND_S_MAX) for process in running]
-    assert [process.returncode for process in running] == [0, 0], outputs
-    assert [json.loads(out)["exit_code"] for out, _ in outputs] == [0, 0]
+    commands = (command(pooled.dsn, files), command(pooled.dsn, files, name="two.csv", job="refund"))
+    with started(*commands) as running:
+        done = ended(running)
+    assert [code for code, *_ in done] == [0, 0], done
+    assert [json.loads(out)["exit_code"] for _, out, _ in done] == [0, 0]
     assert totals(pooled.direct) == (2 * ROWS, 2 * TOTAL, 2 * TOTAL)
     sessions_are_clean(pooled.dsn)

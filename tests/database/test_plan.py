@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,9 @@ def test_a_plan_writes_nothing_and_runs_no_effect(desk: Desk) -> None:
 def test_a_write_by_a_plan_would_be_refused_by_the_server(desk: Desk) -> None:
     """The transactions of a plan are read only, so that no mistake of ours can write."""
     with pytest.raises(PgonceError, match="read-only"):
-        replace(desk.clerk, patience_s=0.01).do(lambda transaction: read_only(transaction).rows("insert_job", job="planted"))
+        replace(desk.clerk, patience_s=0.01).do(
+            lambda transaction: read_only(transaction).rows("insert_job", job="planted")
+        )
     assert desk.sql("select * from pgonce.job") == []
 
 
@@ -104,10 +107,8 @@ def test_the_plan_of_any_state_is_what_the_run_then_reports(
     desk.run(desk.csv(first), **options)
     path = desk.csv(second)
     watching, stop = stop_after(chunks)
-    try:
+    with suppress(Interrupted):
         desk.run(path, observer=watching, interrupted=stop, **options)
-    except Interrupted:
-        pass
     found = plan_of(desk, path, **options)
     done = desk.run(path, **options)
     assert (found.start, found.run, found.run_exit_code) == (done.start, done.run, done.exit_code)
@@ -158,7 +159,9 @@ def test_a_live_owner_is_named_and_a_gone_one_is_followed(desk: Desk) -> None:
     assert (taking.run_exit_code, taking.from_line) == (0, 5)
     desk.sql("update pgonce.start set ended_at = null; update pgonce.run set finished_at = null")
     clerk.session.close()
-    gone = until(lambda: (seen := plan_of(desk, path)).owner_alive is False and seen, "a plan that finds the owner gone")
+    gone = until(
+        lambda: (seen := plan_of(desk, path)).owner_alive is False and seen, "a plan that finds the owner gone"
+    )
     assert (gone.owner, gone.run_exit_code) == (found.owner, 0)
 
 
@@ -171,7 +174,7 @@ def test_what_the_run_would_refuse_the_plan_refuses(desk: Desk) -> None:
     desk.run(path)
     with pytest.raises(DefinitionChanged, match="amount: stored amount, now none"):
         plan_of(desk, path, amount=None)
-    with pytest.raises(ContentTaken, match="run 1 .*job 'pay', now 'other'"):
+    with pytest.raises(ContentTaken, match=r"run 1 .*job 'pay', now 'other'"):
         plan_of(desk, path, job="other")
     assert plan_of(desk, path, job="other", also=True).start.applied.rows == 1
 

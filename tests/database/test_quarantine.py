@@ -16,7 +16,7 @@ from pgonce.errors import ConfigurationError
 from pgonce.model.row import KEPT_RAW_BYTES_MAX
 from pgonce.sources import ReadingOptions
 
-BAD = "id,amount,note,seen\na,-5,x,s1\n,3,no id,s2\nb,7,y,s3\na,9,other,s4\nc,1.5,\"two\nlines\",s5\nd,8\n"
+BAD = 'id,amount,note,seen\na,-5,x,s1\n,3,no id,s2\nb,7,y,s3\na,9,other,s4\nc,1.5,"two\nlines",s5\nd,8\n'
 """Lines 2 failed, 3 rejected, 4 good, 5 conflict, 6 rejected over two lines, 8 rejected for its columns."""
 
 

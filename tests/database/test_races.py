@@ -10,10 +10,10 @@ from itertools import pairwise
 import psycopg
 import pytest
 
-from database.jobs import Desk, Watching, in_thread, soon, until_blocked
+from database.jobs import Desk, Watching, in_thread, make_order, soon, until_blocked
 from pgonce.engine.apply import Work, apply_chunk
 from pgonce.engine.compare import Comparison
-from pgonce.engine.job import find
+from pgonce.engine.job import change, find
 from pgonce.engine.reading import chunks
 from pgonce.model.cursor import Cursor
 from pgonce.model.row import RowReader
@@ -22,7 +22,7 @@ from pgonce.sources import open_input
 
 @contextmanager
 def open_chunk(desk: Desk, rows: list[tuple[object, ...]]) -> Iterator[tuple[psycopg.Connection, int]]:
-    """Apply rows in a transaction that stays open, as another start of another run would; it is rolled back at the end."""
+    """Apply rows in a transaction that stays open, as another run would; it is rolled back at the end."""
     clerk = desk.make_clerk()
     with open_input(desk.csv(rows)) as source, clerk.session.transaction(soon(clerk), commit=False) as transaction:
         stored = find(transaction, "pay")
@@ -35,6 +35,10 @@ def open_chunk(desk: Desk, rows: list[tuple[object, ...]]) -> Iterator[tuple[psy
         apply_chunk(transaction, work, chunk, lambda _: None)
         assert clerk.session.backend_pid is not None
         yield transaction.connection, clerk.session.backend_pid
+
+
+INSERT_EVENT = """insert into pgonce.event (amount_cents, run_id, line, epoch, job, source, event_id, status, payload)
+"""
 
 
 @pytest.fixture
@@ -76,7 +80,9 @@ def test_a_second_inserter_applies_the_event_when_the_first_rolls_back(ready: De
 def pending(ready: Desk) -> Desk:
     """Give a desk with a pending event 5 of 50 cents."""
     ready.run(ready.csv([(5, -50, "p")]))
-    ready.sql("update pgonce.event set status = 'pending', amount_cents = 50, attempts = 0, error = null where event_id = '5'")
+    ready.sql(
+        "update pgonce.event set status = 'pending', amount_cents = 50, attempts = 0, error = null where event_id = '5'"
+    )
     return ready
 
 
@@ -118,6 +124,29 @@ def test_a_pending_row_that_another_completed_by_hand_is_seen_as_it_is_under_the
     assert pending.effects() == {"0": 1}
 
 
+def test_a_pending_row_that_is_amended_meanwhile_is_applied_as_it_is_under_the_lock(pending: Desk) -> None:
+    """E4, I7: the user's effect and the ledger get the same amount: the one of the version that is locked."""
+    pending.sql("create table log (event_id text, cents bigint)")
+    effect = "insert into log select event_id, amount_cents from chunk"
+    order = make_order(effect=effect)
+    pending.clerk.do(lambda transaction: change(transaction, "pay", order.definition, who="me", why="an effect"))
+    with psycopg.connect(pending.dsn) as other:
+        other.execute(
+            """insert into pgonce.event_history (job, source, event_id, step, action, old_status, old_amount_cents,
+            old_payload, old_attempts, who, why)
+            select job, source, event_id, 1, 'amended', 'failed', amount_cents, payload, 0, 'me', 'typo'
+            from pgonce.event where event_id = '5'"""
+        )
+        other.execute("update pgonce.event set amount_cents = 60 where event_id = '5'")
+        with in_thread(pending.run, pending.csv([(5, 50, "p")]), order=order) as ours:
+            until_blocked(pending, other.info.backend_pid)
+            other.commit()
+            report = ours.result(timeout=30)
+    assert report.start.applied.rows == 1
+    assert pending.effects() == {"0": 1, "5": 60}
+    assert pending.sql("select * from log") == [("5", 60)]
+
+
 def test_overlapping_runs_in_opposite_order_reach_the_user_without_a_deadlock(ready: Desk) -> None:
     """E4, Q60, R50: keys are claimed and locked in one order; any chunk size; every event once."""
     rows = [(number, number, "n") for number in range(1, 121)]
@@ -140,8 +169,7 @@ def test_two_chunks_that_cross_wait_for_one_another_in_key_order(ready: Desk) ->
     path = ready.csv([("b", 2, ""), ("a", 1, "")])
     with open_chunk(ready, [("a", 1, "")]) as (other, pid), in_thread(ready.run, path) as ours:
         until_blocked(ready, pid)
-        other.execute("insert into pgonce.event (amount_cents, run_id, line, epoch, job, source, event_id, status, payload) "
-                      "values (2, 1, 9, 1, 'pay', '', 'b', 'failed', '[\"\"]')")  # fmt: skip
+        other.execute(INSERT_EVENT + "values (2, 1, 9, 1, 'pay', '', 'b', 'failed', '[\"\"]')")  # fmt: skip
         other.execute("commit")
         report = ours.result(timeout=30)
     assert (report.start.already.rows, report.start.failed.rows) == (1, 1)

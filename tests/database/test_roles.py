@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from conftest import make_clerk
 from faults.harness import wait_until
-from migration.installing import COMMAND_S_MAX, argv, described, environment, execute
+from migration.installing import COMMAND_S_MAX, argv, described, ended, execute, started
 from pgonce import run
 from pgonce.api import admin
 from pgonce.db import drift
@@ -31,6 +30,11 @@ update account as a set balance = a.balance + c.cents
 from (select account, sum(amount_cents) as cents from chunk group by account) as c
 where a.id = c.account
 """
+
+BLOCKED = (
+    "select count(*) from pg_stat_activity"
+    " where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0"
+)
 
 _numbers = itertools.count(1)
 
@@ -146,30 +150,24 @@ def test_jobs_without_temp_wait_for_each_other_and_do_not_deadlock(narrow: Narro
     """Both need the one table `chunk`: the second waits to create it until the first has dropped it and committed."""
     admin.init(narrow.dsn, schema=SCHEMA)
     effect = write_effect(tmp_path / "effect.sql")
-    with psycopg.connect(narrow.admin) as holder, psycopg.connect(narrow.admin, autocommit=True) as watcher:
-        holder.execute(f'select from "{SCHEMA}".account for update')
-        running = [
-            subprocess.Popen(
-                argv(
-                    *("run", str(write_input(tmp_path / f"{job}.csv", job)), "--job", job, "--key", "id"),
-                    *("--amount", "amount", "--effect", str(effect), "--chunk-rows", "10", "--dsn", narrow.dsn),
-                    *("--schema", SCHEMA, "--json"),
-                ),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment(),
-            )
-            for job in ("pay", "refund")
-        ]
-        blocked = (
-            "select count(*) from pg_stat_activity where datname = current_database()"
-            " and cardinality(pg_blocking_pids(pid)) > 0"
+    commands = [
+        argv(
+            *("run", str(write_input(tmp_path / f"{job}.csv", job)), "--job", job, "--key", "id"),
+            *("--amount", "amount", "--effect", str(effect), "--chunk-rows", "10", "--dsn", narrow.dsn),
+            *("--schema", SCHEMA, "--json"),
         )
-        wait_until(lambda: watcher.execute(blocked).fetchone() == (2,), "both waiting", limit_s=COMMAND_S_MAX)
-        holder.rollback()
-    outputs = [process.communicate(timeout=COMMAND_S_MAX) for process in running]
-    assert [process.returncode for process in running] == [0, 0], outputs
+        for job in ("pay", "refund")
+    ]
+    with (
+        psycopg.connect(narrow.admin) as holder,
+        psycopg.connect(narrow.admin, autocommit=True) as watcher,
+    ):
+        holder.execute(f'select from "{SCHEMA}".account for update')
+        with started(*commands) as running:
+            wait_until(lambda: watcher.execute(BLOCKED).fetchone() == (2,), "both waiting", limit_s=COMMAND_S_MAX)
+            holder.rollback()
+            done = ended(running)
+    assert [code for code, *_ in done] == [0, 0], done
     assert execute(narrow.dsn, "select sum(balance)::bigint from account") == [(2 * TOTAL,)]
     assert execute(narrow.dsn, f'select count(*) from "{SCHEMA}".event where attempts > 1') == [(0,)]
 

@@ -1,9 +1,10 @@
-"""The row report: every row of the input with its stored result, the same bytes however often and however it was run."""
+"""The row report: every row of the input with its stored result, the same bytes however it was run."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,7 @@ def test_the_bytes_are_the_same_for_a_clean_run_and_one_that_stopped_often(
     path = desk.csv(MIXED)
     desk.run(path)
     clean = report_of(desk, path)
+    assert re.search(rb"[0-9]:[0-9]{2}", clean) is None
     clerk = make_clerk(make_database(template))
     try:
         for _ in range(5):
@@ -115,7 +117,7 @@ def test_a_row_without_a_stored_result_is_never_made_up(desk: Desk) -> None:
 
 
 def test_the_file_takes_its_name_when_it_is_complete(desk: Desk) -> None:
-    """While it is written the older report stands; afterwards nothing else is left in the folder. Links are followed."""
+    """While it is written the older report stands; afterwards nothing else is left. Links are followed."""
     path, out, link = desk.csv(MIXED), desk.folder / "out.ndjson", desk.folder / "link.ndjson"
     desk.run(path)
     out.write_text("older\n")
@@ -161,7 +163,10 @@ def test_two_processes_never_write_one_report(desk: Desk) -> None:
     """The second is told at once, and does not disturb the first."""
     out = desk.folder / "out.ndjson"
     with row_report_file(out, input_name="-") as first:
-        with pytest.raises(ConfigurationError, match="another process is writing"), row_report_file(out, input_name="-"):
+        with (
+            pytest.raises(ConfigurationError, match="another process is writing"),
+            row_report_file(out, input_name="-"),
+        ):
             pass
         assert first.part is not None
         assert first.part.exists()
@@ -171,7 +176,10 @@ def test_two_processes_never_write_one_report(desk: Desk) -> None:
 def test_a_place_that_cannot_be_written_is_refused_before_the_run(desk: Desk, name: str) -> None:
     """A missing folder, a folder, the input itself: refused with the path, and the input stays."""
     path = desk.csv(MIXED)
-    with pytest.raises(ConfigurationError, match="row report"), row_report_file(desk.folder / name, input_name=str(path)):
+    with (
+        pytest.raises(ConfigurationError, match="row report"),
+        row_report_file(desk.folder / name, input_name=str(path)),
+    ):
         pass
     assert path.read_text().startswith("id,amount")
 

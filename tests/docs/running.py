@@ -9,7 +9,7 @@ from pathlib import Path
 
 from docs.pages import Block, Command, commands, shown
 
-COMMAND_S_MAX = 120.0
+COMMAND_S_MAX = 200.0
 
 
 def environment(folder: Path) -> dict[str, str]:

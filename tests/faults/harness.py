@@ -253,10 +253,9 @@ class FaultLoop:
     """The n-th point loop: each boundary of a clean run, times each fault.
 
     ``make_state`` makes a fresh database and returns a direct dsn; ``drop_state`` gives it back. ``accepted`` are the
-    exit codes that end the re-runs; a faulted run that ends with one of them must have brought the state to its end by
-    itself. ``judge`` says what is wrong with how any run ended, given the clean run's fingerprint; empty if nothing is.
-    ``sample`` limits the boundaries that are not COMMITs, chosen by ``seed``; ``select`` leaves boundaries out,
-    ``wants`` faults at a boundary. ``folder`` (short: it holds sockets) has mode 0700.
+    exit codes that end the re-runs; a faulted run that ends so must be done. ``judge`` says what is wrong with how any
+    run ended, given the clean run's fingerprint. ``sample`` limits the boundaries that are not COMMITs, chosen by
+    ``seed``; ``wants`` chooses pairs. ``folder`` (short: it holds sockets) has mode 0700.
     """
 
     make_state: Callable[[], str]
@@ -270,7 +269,6 @@ class FaultLoop:
     limit_s: float = RUN_S_MAX
     sample: int | None = None
     seed: int = 0
-    select: Callable[[Boundary], bool] = lambda _: True
     wants: Callable[[Boundary, Fault], bool] = lambda _boundary, _fault: True
     judge: Callable[[Ended, object], str] = lambda _ended, _expected: ""
 
@@ -280,9 +278,8 @@ class FaultLoop:
         summary = Summary(points)
         for boundary in self._chosen(points):
             for fault in self.faults:
-                if fault.action.deed is Deed.ERROR_BEFORE and not boundary.can_fail:
-                    continue
-                if not self.wants(boundary, fault):
+                is_possible = boundary.can_fail or fault.action.deed is not Deed.ERROR_BEFORE
+                if not is_possible or not self.wants(boundary, fault):
                     continue
                 with self._state() as dsn:
                     self._try(boundary, fault, dsn, expected, summary)
@@ -302,12 +299,11 @@ class FaultLoop:
             return through.log, expected
 
     def _chosen(self, points: Sequence[Boundary]) -> list[Boundary]:
-        selected = [boundary for boundary in points if self.select(boundary)]
-        others = [boundary for boundary in selected if not boundary.is_commit]
+        others = [boundary for boundary in points if not boundary.is_commit]
         if self.sample is None or len(others) <= self.sample:
-            return selected
-        kept = set(random.Random(self.seed).sample(others, self.sample))
-        return [boundary for boundary in selected if boundary.is_commit or boundary in kept]
+            return points
+        kept = random.Random(self.seed).sample(others, self.sample)
+        return [boundary for boundary in points if boundary.is_commit or boundary in kept]
 
     @contextlib.contextmanager
     def _state(self) -> Iterator[str]:
@@ -354,28 +350,26 @@ class FaultLoop:
     def _told_wrong(self, dsn: str, ended: Ended, expected: object) -> str:
         """Compare what the faulted run told with what is stored; return what is wrong, empty if nothing is."""
         reason = self.judge(ended, expected)
-        if not reason and ended.code in self.accepted:
-            found = self.fingerprint(dsn)
-            if found != expected:
-                reason = f"it ended with {ended.code} and was not done: {_difference(found, expected)}"
-        return reason
+        if reason or ended.code not in self.accepted:
+            return reason
+        found = self.fingerprint(dsn)
+        return "" if found == expected else f"it ended with {ended.code} and was not done: {_diff(found, expected)}"
 
     def _recovered(self, dsn: str, expected: object, summary: Summary) -> str:
         """Run again until it is done; return why the end is wrong, empty if it is right."""
         wait_until_quiet(dsn)
-        runs = 1
-        while (again := run_limited(self.command, dsn, limit_s=self.limit_s)).code not in self.accepted:
-            if runs == RERUNS_MAX or again.is_timed_out:
-                return f"still ends with {again.code} after {runs} re-runs: {_tail(again.output)}"
+        for number in range(1, RERUNS_MAX + 1):
+            again = run_limited(self.command, dsn, limit_s=self.limit_s)
             if reason := self.judge(again, expected):
-                return f"re-run {runs}: {reason}: {_tail(again.output)}"
-            runs += 1
-        if reason := self.judge(again, expected):
-            return f"re-run {runs}: {reason}: {_tail(again.output)}"
-        summary.sometimes["more than one re-run"] += runs > 1
+                return f"re-run {number}: {reason}: {_tail(again.output)}"
+            if again.code in self.accepted:
+                break
+        else:
+            return f"still ends with {again.code} after {number} re-runs: {_tail(again.output)}"
+        summary.sometimes["more than one re-run"] += number > 1
         found = self.fingerprint(dsn)
         if found != expected:
-            return f"the end differs from the clean run's: {_difference(found, expected)}"
+            return f"the end differs from the clean run's: {_diff(found, expected)}"
         try:
             self.check(dsn)
         except AssertionError as error:
@@ -394,11 +388,11 @@ def _seen(fired: Fired, ended: Ended, accepted: frozenset[int]) -> list[str]:
     return seen
 
 
-def _difference(found: object, expected: object) -> str:
+def _diff(found: object, expected: object) -> str:
     """Show two states; of two dictionaries only what differs."""
     if isinstance(found, dict) and isinstance(expected, dict):
         names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
-        found, expected = {name: found.get(name) for name in names}, {name: expected.get(name) for name in names}
+        found, expected = ({name: state.get(name) for name in names} for state in (found, expected))
     return f"{found!r} instead of {expected!r}"
 
 

@@ -274,11 +274,11 @@ def _kill(watcher: Watcher, running: Command, events: Events, kill: Kill, tally:
         return running.ended or (begun and (kill.kind == "start" or (now.chunks > 0 and now.lines >= kill.line)))
 
     if gate == FINISH_GATE:
-        _kill_inside_commit(watcher, running, gate, kill, tally)
+        _kill_inside_commit(watcher, running, events, gate, kill, tally)
     else:
         wait_until(reached, f"{kill} of {events.path.name}", limit_s=COMMAND_S_MAX)
         if gate is not None and not running.ended:
-            _kill_inside_commit(watcher, running, gate, kill, tally)
+            _kill_inside_commit(watcher, running, events, gate, kill, tally)
         elif kill.kind == "progress":
             time.sleep(chance.uniform(0, DITHER_S))
     if running.ended:
@@ -292,18 +292,25 @@ def _kill(watcher: Watcher, running: Command, events: Events, kill: Kill, tally:
     tally.between += at.epoch > before.epoch and at.chunks > 0 and at.lines < events.last_line
 
 
-def _kill_inside_commit(watcher: Watcher, running: Command, gate: int, kill: Kill, tally: Tally) -> None:
-    """Kill the client inside COMMIT; then let the COMMIT end well, or hold it until the server gives the client up."""
+def _kill_inside_commit(
+    watcher: Watcher, running: Command, events: Events, gate: int, kill: Kill, tally: Tally
+) -> None:
+    """Kill the client inside COMMIT; then let the COMMIT end well, or hold it until the server gives the client up.
+
+    What became of the COMMIT is looked up, not assumed: a slow machine may give a client up early.
+    """
     with watcher.shut(gate):
         wait_until(lambda: watcher.waiting(gate) or running.ended, f"a COMMIT at gate {gate}", limit_s=COMMAND_S_MAX)
         if running.ended:
             return
+        before = watcher.progress(events)
         [backend] = watcher.backends()
         running.kill()
         if kill.kind.endswith("lost"):
             wait_until(lambda: backend not in watcher.backends(), "the backend to give its client up")
     wait_until(lambda: backend not in watcher.backends(), "the backend to end")
-    tally.kills[kill.kind] += 1
+    outcome = "lost" if watcher.progress(events) == before else "kept"
+    tally.kills[f"{kill.kind.split()[0]} {outcome}"] += 1
 
 
 def assert_exact(dsn: str, files: Sequence[Events], *, job: str = "settle") -> None:

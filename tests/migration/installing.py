@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -40,6 +42,37 @@ def pgonce(*arguments: str, **added: str) -> subprocess.CompletedProcess[str]:
         env=environment() | added,
         stdin=subprocess.DEVNULL,
     )
+
+
+@contextmanager
+def started(*commands: Sequence[str], env: dict[str, str] | None = None) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start commands side by side; what still runs at the end of the block is killed."""
+    running: list[subprocess.Popen[str]] = []
+    try:
+        for command in commands:
+            running.append(
+                subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env=environment() | (env or {}),
+                    start_new_session=True,
+                )
+            )
+        yield running
+    finally:
+        for process in running:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+
+def ended(running: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """Wait for processes; return exit code, output and messages of each."""
+    outputs = [process.communicate(timeout=COMMAND_S_MAX) for process in running]
+    return [(process.returncode, *output) for process, output in zip(running, outputs, strict=True)]
 
 
 def psql(bin_dir: Path, dsn: str, text: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from conftest import make_clerk
 from faults.harness import kill_at, wait_until, wait_until_quiet
 from faults.ledger import once, proxies_in
-from migration.installing import COMMAND_S_MAX, ODD_NAMES, argv, described, environment, execute, pgonce, psql
+from migration.installing import COMMAND_S_MAX, ODD_NAMES, argv, described, ended, execute, pgonce, psql, started
 from pgonce.api import admin
 from pgonce.crashtest import boundary as at
 from pgonce.db import drift
@@ -103,24 +102,19 @@ def test_an_edited_migration_is_refused(database: str) -> None:
 
 def test_of_processes_that_init_at_once_one_applies_and_the_others_find_it_done(empty_database: str) -> None:
     """All wait for the lock, which is held here until every one of them is waiting."""
-    with psycopg.connect(empty_database) as holder, psycopg.connect(empty_database, autocommit=True) as watcher:
+    init = argv("db", "init", "--dsn", empty_database, "--json")
+    with (
+        psycopg.connect(empty_database) as holder,
+        psycopg.connect(empty_database, autocommit=True) as watcher,
+        started(*[init] * PROCESSES) as running,
+    ):
         holder.execute("select pg_advisory_xact_lock(hashtextextended('pgonce', 706366))")
-        running = [
-            subprocess.Popen(
-                argv("db", "init", "--dsn", empty_database, "--json"),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment(),
-            )
-            for _ in range(PROCESSES)
-        ]
         waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
         wait_until(lambda: watcher.execute(waiting).fetchone() == (PROCESSES,), "all waiting", limit_s=COMMAND_S_MAX)
         holder.rollback()
-    ended = [(process.communicate(timeout=COMMAND_S_MAX), process.returncode) for process in running]
-    assert [code for _, code in ended] == [0] * PROCESSES, ended
-    applied = sorted(json.loads(out)["applied"] for (out, _), _ in ended)
+        done = ended(running)
+    assert [code for code, *_ in done] == [0] * PROCESSES, done
+    applied = sorted(json.loads(out)["applied"] for _, out, _ in done)
     assert applied == [[]] * (PROCESSES - 1) + [["0001 initial"]]
     assert described(empty_database) == drift.expected()
 
@@ -140,8 +134,10 @@ def test_a_command_killed_inside_a_migration_leaves_nothing_half_made(empty_data
     with psycopg.connect(empty_database) as holder, psycopg.connect(empty_database, autocommit=True) as watcher:
         holder.execute("select pg_advisory_xact_lock(1)")
         inside = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
-        ended = kill_at(argv("db", "init", "--dsn", empty_database), lambda: watcher.execute(inside).fetchone() == (1,))
-        assert ended.code == -9
+        killed = kill_at(
+            argv("db", "init", "--dsn", empty_database), lambda: watcher.execute(inside).fetchone() == (1,)
+        )
+        assert killed.code == -9
         wait_until(lambda: watcher.execute(inside).fetchone() == (0,), "the server has noticed the killed client")
         holder.rollback()
     wait_until_quiet(empty_database)
@@ -189,3 +185,45 @@ def test_two_schemas_in_one_database_do_not_know_of_each_other(empty_database: s
     clerk = make_clerk(empty_database, "two")
     assert clerk.do(schemas.version, commit=False) == schemas.newest()
     clerk.session.close()
+
+
+LATER = schemas.Migration(2, "later", "create table pgonce.later (id integer not null);\n")
+
+
+def with_another(monkeypatch: pytest.MonkeyPatch, another: schemas.Migration) -> None:
+    """Give this process a pgonce that has one migration more."""
+    known = schemas.migrations()
+    assert another.version == len(known) + 1, "number it after the last one"
+    monkeypatch.setattr(schemas, "migrations", lambda: (*known, another))
+
+
+def test_an_older_schema_is_brought_up_to_date_by_migrate_alone(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs and init refuse it and say so; migrate applies what is missing, and nothing else."""
+    with_another(monkeypatch, LATER)
+    clerk = make_clerk(database)
+    with pytest.raises(SchemaMismatch, match="the schema is at version 1, this pgonce needs 2: run pgonce db migrate"):
+        clerk.do(schemas.require_current, commit=False)
+    with pytest.raises(SchemaMismatch, match="run pgonce db migrate"):
+        admin.init(database)
+    change = admin.migrate(database)
+    assert (change.before, change.after, change.applied) == (1, 2, ("0002 later",))
+    clerk.do(schemas.require_current, commit=False)
+    clerk.session.close()
+    assert admin.migrate(database).applied == ()
+
+
+def test_a_migration_that_fails_leaves_the_version_before_it(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first statement is undone with its second, and no record stays of it."""
+    with_another(monkeypatch, schemas.Migration(2, "broken", LATER.text + "create table pgonce.event (id integer);\n"))
+    with pytest.raises(ConfigurationError, match='relation "event" already exists'):
+        admin.migrate(database)
+    assert described(database) == drift.expected()
+    assert execute(database, "select version from pgonce.migration") == [(1,)]
+
+
+def test_sql_since_a_version_is_what_migrate_would_still_do(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applied by psql, it leaves migrate nothing to do."""
+    with_another(monkeypatch, LATER)
+    applied = psql(chosen_binaries().bin_dir, database, admin.install_sql(since=1))
+    assert applied.returncode == 0, applied.stderr
+    assert admin.migrate(database).before == 2

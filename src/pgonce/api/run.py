@@ -121,13 +121,10 @@ def run(
     ``input`` is a path (CSV, TSV, NDJSON; gzip or zstd) or ``-``. ``key`` names the column or columns that identify an
     event, ``amount`` the column of its money: whole cents, or decimal text with ``amount_scale`` places. ``effect`` is
     a file of SQL that runs once a chunk in the checkpoint's transaction and sees the relation ``chunk``; ``verify`` a
-    file of SQL that must return no rows. ``limits`` bounds chunks, attempts and bad rows. ``wait_s`` is in seconds.
-    ``report`` names a file that gets a line of JSON per input row. ``dry_run`` does all of it in one transaction
-    that is rolled back.
-
+    file of SQL that must return no rows. ``report`` names a file that gets a line of JSON per input row; ``dry_run``
+    does all of it in one transaction that is rolled back. ``wait_s`` is in seconds.
     Returns a RunReport with counts in rows and cents; bad rows do not raise, they are in it and in its ``exit_code``.
-    Raises ConfigurationError, Unreachable, RunOwned, LeaseLost, Retryable, Permanent or OutcomeUnknown; committed
-    chunks stay then, and the same call goes on from there.
+    Raises the classes of ``pgonce.errors``; committed chunks stay then, and the same call goes on from there.
     Safe to re-run: always, at every point of failure.
     """
     what = order(

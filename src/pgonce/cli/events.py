@@ -166,8 +166,8 @@ def _tell_change(place: Place, changed: Changed) -> int:
         place.print_json(changed.as_dict())
     what = f" ({describe(changed.differences)})" if changed.differences else ""
     place.tell(
-        f"event {changed.event_id!r} was {changed.old_status} and is {changed.action}{what}: it is pending now. Hand in "
-        f"the same input again (that of run {changed.run_id}, line {changed.line}) to have it applied"
+        f"event {changed.event_id!r} was {changed.old_status} and is {changed.action}{what}: it is pending now. Hand "
+        f"in the same input again (that of run {changed.run_id}, line {changed.line}) to have it applied"
     )
     return COMPLETE
 

@@ -72,9 +72,10 @@ def _job_lines(found: JobStatus) -> Iterator[tuple[object, ...]]:
 def _state(found: RunStatus) -> str:
     if found.state == "running":
         return f"running by {found.owner}"
-    if found.state == "stopped" and found.ended_how is None:
-        return f"stopped: {found.owner} is gone"
-    return f"stopped ({found.ended_how})" if found.state == "stopped" else found.state
+    if found.state != "stopped":
+        return found.state
+    how = found.ended_how or f"{found.owner} is gone"
+    return f"stopped: {how.removeprefix('stopped: ')}"
 
 
 def _unfinished_line(found: RunStatus) -> tuple[object, ...]:

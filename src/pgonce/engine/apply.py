@@ -35,6 +35,10 @@ class Work:
     attempt_budget: int
     comparison: Comparison
 
+    def owns(self, row: Row, event: Stored) -> bool:
+        """Say whether this very row named the event first: an input that is read again meets its own rows."""
+        return event.run_id == self.run_id and event.line == row.line
+
 
 @dataclass(slots=True)
 class Settled:
@@ -56,9 +60,14 @@ class Settled:
         """How many rows a person has to look at: findings and refused events."""
         return self.bad + len(self.findings) + len(self.refused)
 
-    def replayed(self, row: Row, status: str) -> None:
-        """Count a row whose event was there before, by the state it is in."""
+    def replayed(self, row: Row, status: str, *, own: bool) -> None:
+        """Count a row whose event was there before, by the state it is in.
+
+        An event that is open and the row's ``own`` is counted where it stands, and not a second time here.
+        """
         one = Tally(1, row.amount_cents)
+        if own and status in ("failed", "pending"):
+            return
         if status == "failed":
             self.failed_again += one
         elif status == "pending":
@@ -111,7 +120,7 @@ def refuse_row(transaction: Transaction, work: Work, row: Row, *, status: str, e
     if any(reason for _, _, reason in work.comparison.compare(transaction, work.job, pairs)):
         raise Redo
     _refuse(transaction, work, row, status=status, error=error, attempts=attempts)
-    settled.replayed(row, status)
+    settled.replayed(row, status, own=work.owns(row, locked[row.key]))
     return settled
 
 
@@ -149,9 +158,9 @@ def _settle(transaction: Transaction, work: Work, settled: Settled, rows: Sequen
         if reason is not None:
             settled.findings.append(conflict(row, reason))
         elif event.status == "pending" and event.attempts < work.attempt_budget:
-            to_complete.append((row, work.comparison.as_stored(transaction, row, event)))
+            to_complete.append((row, work.comparison.as_stored(transaction, row, event), work.owns(row, event)))
         else:
-            settled.replayed(row, event.status)
+            settled.replayed(row, event.status, own=work.owns(row, event))
     _claim(transaction, work, settled, new)
     _complete(transaction, work, settled, to_complete)
 
@@ -238,16 +247,16 @@ def _insert(
         raise Redo
 
 
-def _complete(transaction: Transaction, work: Work, settled: Settled, pairs: Sequence[tuple[Row, Row]]) -> None:
-    """Complete pending events locked by this transaction; each comes as the row handed in and the row as stored."""
+def _complete(transaction: Transaction, work: Work, settled: Settled, due: Sequence[tuple[Row, Row, bool]]) -> None:
+    """Complete pending events locked by this transaction: row as handed in, row as stored, whether its own."""
     completed = []
-    for given, row in pairs:
+    for given, row, own in due:
         status, error = judge(row, work.adopt)
         if error is None:
             completed.append((given, row))
             continue
         settled.refused.append((given, error))
-        settled.replayed(given, status)
+        settled.replayed(given, status, own=own)
         _refuse(transaction, work, row, status=status, error=error, attempts=1)
     if not completed:
         return

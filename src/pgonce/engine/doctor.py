@@ -116,12 +116,6 @@ def _rights(rights: tuple[Any, ...], schema: str) -> Iterator[Finding]:
 def _defaults(rows: list[tuple[Any, ...]]) -> Iterator[Finding]:
     found = dict(rows)
     for name, bad, level, text in (
-        (
-            "session_replication_role",
-            "replica",
-            PROBLEM,
-            "guards and foreign keys would not hold, and every run refuses to work. Take the setting off the role",
-        ),
         ("row_security", "off", INFO, "queries on tables with row security fail instead of being filtered"),
         ("synchronous_commit", "off", INFO, "pgonce sets it on in each of its transactions; others may lose commits"),
         ("fsync", "off", INFO, "a power cut can corrupt the cluster: for tests only"),

@@ -41,9 +41,7 @@ def rehearse(
     Raises what the run would raise; EffectFailed when the effect refuses the rows.
     Safe to re-run: nothing is stored.
     """
-    limits = replace(
-        order.limits, checkpoint="all", on_error="stop" if order.limits.stops_at_bad_row else "quarantine"
-    )
+    limits = replace(order.limits, checkpoint="all", on_error="stop" if order.limits.stops_at_bad_row else "quarantine")
     whole = replace(order, limits=limits, take_over=False)
     until = Deadline.after(order.limits.deadline_s or WHOLE_DEADLINE_S, clerk.clock)
     tries = 0

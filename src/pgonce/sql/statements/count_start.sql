@@ -1,6 +1,5 @@
 -- Count what one start did, from committed rows: events it stored, pending events it completed late, findings, replayed rows.
 -- A start that read a finished input again met the run's open events and its findings, whichever start stored them.
--- A start that reads a finished input again meets every finding of the run again.
 -- Lock: none.
 -- Zero rows: never; one row a result.
 select e.result, count(*), coalesce(sum(e.amount_cents), 0)
