@@ -39,8 +39,12 @@ SETTINGS = {
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
     "lc_messages": "C",
+    "search_path": "public",
 }
-"""For new clusters; they stand in postgresql.conf, so that ALTER SYSTEM can change them."""
+"""For new clusters; they stand in postgresql.conf, so that ALTER SYSTEM can change them.
+
+The role is called as the schema of pgonce's tables is, which the usual search path would choose for the user's own.
+"""
 
 
 def build(place: Place, binaries: Binaries, *, throw_away: bool = False) -> None:
