@@ -115,6 +115,14 @@ lane-optimized: .make/test ## run the tests with asserts stripped from the produ
 	  if [ $$? -ne 1 ]; then echo "the asserts of tests are not executed under -O"; exit 1; fi
 	@$(O_PYTEST) -n $(WORKERS) $(OPTIMIZED_TESTS) $(ARGS)
 
+.PHONY: example-flights
+example-flights: .make/test ## collect a year of real flights; run it again and all windows are recognised (minutes)
+	@PGONCE_HOME="$(CURDIR)/.pgonce" $(BIN)/python examples/flights/collect.py --embedded --folder data/flights $(ARGS)
+
+.PHONY: expected-schema
+expected-schema: .make/test ## write down the schema that the migrations make, for `pgonce db doctor`
+	@PYTHONPATH=tests $(BIN)/python tests/migration/write_expected_schema.py
+
 .PHONY: crash-campaign
 crash-campaign: .make/test ## run the long crash campaign (up to hours; needs a quiet machine)
 	@$(PYTEST) -m campaign --timeout=7200 -s $(ARGS)

@@ -103,13 +103,26 @@ def test_a_commit_is_durable_whatever_the_effect_sets(desk: Desk, is_local: str)
     desk.sql("create table seen (durable text)")
     desk.sql(
         """create function look() returns trigger language plpgsql as $$
-        begin insert into seen values (current_setting('synchronous_commit')); return null; end $$;
+        begin insert into public.seen values (current_setting('synchronous_commit')); return null; end $$;
         create constraint trigger t after insert on pgonce.effect deferrable initially deferred
         for each row execute function look()"""
     )
     effect = f"select set_config('synchronous_commit', 'off', {is_local})"
     desk.run(desk.csv([(1, 1, ""), (2, 1, "")]), effect=effect, chunk_rows=1)
     assert desk.sql("select durable from seen") == [("on",), ("on",)]
+
+
+def test_a_deferred_trigger_of_the_user_finds_the_users_tables_at_commit(desk: Desk) -> None:
+    """E1, Q38: what runs at COMMIT is the user's, and is to be run as in the user's own sessions."""
+    desk.sql("create table log (event_id text); create table audit (event_id text)")
+    desk.sql(
+        """create function audit_it() returns trigger language plpgsql as $$
+        begin insert into audit values (new.event_id); return null; end $$;
+        create constraint trigger t after insert on log deferrable initially deferred
+        for each row execute function audit_it()"""
+    )
+    desk.run(desk.csv([(1, 1, "")]), effect="insert into log select event_id from chunk")
+    assert desk.sql("select * from audit") == [("1",)]
 
 
 def test_columns_with_names_of_pgonces_own_get_a_prefix(desk: Desk) -> None:

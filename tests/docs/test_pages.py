@@ -22,6 +22,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "page"
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUN_PAGES, ids=name_of)
 def test_a_page_does_what_it_shows(page: Path, folder: Path) -> None:
     """Every runnable block of a page, in order and in a fresh folder, prints what the page shows."""

@@ -90,6 +90,7 @@ def users_path(transaction: Transaction) -> Iterator[None]:
     made = _table(transaction).as_string(transaction.connection)
     behind = "" if transaction.may_use_temp else quote_identifier(transaction.schema)
     transaction.row("users_path", behind=behind)
+    transaction.runs_user_sql = True
     seen = transaction.row("chunk_seen", made=made)
     if seen is None or not seen[0]:
         raise ConfigurationError(

@@ -50,6 +50,8 @@ class Transaction:
         self._schema = schema
         self.may_use_temp = False
         """Whether the role may make temporary tables; known once the transaction is bounded."""
+        self.runs_user_sql = False
+        """Whether SQL of the user ran in it: what that deferred to COMMIT is to find the user's names there."""
 
     @property
     def connection(self) -> psycopg.Connection:
@@ -70,6 +72,11 @@ class Transaction:
         """Run a statement of ``sql/statements`` and return its first row, or None."""
         found = self.rows(name, **parameters)
         return found[0] if found else None
+
+    def before_commit(self) -> None:
+        """Resolve names at COMMIT as the user's own sessions do, if the user's SQL may have deferred something to it."""
+        if self.runs_user_sql:
+            self.row("users_path", behind="")
 
     def each(self, name: str, /, *, batch: int, **parameters: object) -> Iterator[Row]:
         """Run a query through a server-side cursor: any number of rows in constant memory."""
@@ -158,6 +165,7 @@ class Session:
             yield transaction
             if commit:
                 self._refuse_if_failed(connection)
+                transaction.before_commit()
         except psycopg.Error as error:
             self._abandon()
             raise self._failure(error, phase, deadline) from error

@@ -90,6 +90,7 @@ def _once(
     with clerk.session.transaction(until, commit=False) as transaction:
         rehearsal = replace(clerk, session=_Rehearsal(clerk.session, transaction))
         report = run(rehearsal, source, order, observer=observer, interrupted=interrupted)
+        transaction.before_commit()
         transaction.rows("check_deferred")
         return report
 

@@ -1,5 +1,6 @@
 -- Bound the open transaction, make its commit durable, resolve names in the catalogue alone, and read and write values in
--- the one form that the driver knows, whatever role, database or pool say. Everything here is qualified, operators too: the path that is still in force is not ours.
+-- the one form that the driver knows, whatever role, database or pool say. Everything here is qualified, operators too:
+-- the path that is still in force is not ours.
 -- Lock: none.
 -- Zero rows: never; one row: is this a standby, is the session a replica by setting, may the role make temporary tables;
 -- the rest is what was set.
