@@ -36,8 +36,8 @@ SHARE = 0.005
 # What the suite does to COMMITs in turn: both outcomes, with the client alive and dead.
 AT_COMMITS = (CUT_BEFORE, CUT_AFTER, KILL_AFTER)
 
-# Of the campaign's checks, every so many run the command twice more: it takes a third of the time.
-CAMPAIGN_RUNS_MORE_EVERY = 4
+# Every so many checks run the command twice more, first at the clean run's end: that takes a third of the time.
+MORE_RUNS_EVERY = 4
 
 LoopOver = Callable[..., Summary]
 
@@ -51,9 +51,8 @@ def loop_over(server: AnyServer, template: str) -> LoopOver:
         *,
         wants: Callable[[Boundary, Fault], bool] = lambda _boundary, _fault: True,
         plant: Callable[[], None] = lambda: None,
-        more_runs_every: int = 1,
     ) -> Summary:
-        more_runs = (number % more_runs_every == 0 for number in itertools.count())
+        more_runs = (number % MORE_RUNS_EVERY == 0 for number in itertools.count())
         with tempfile.TemporaryDirectory(prefix="pgonce-") as name, _prepared(server, template, scenario, name) as made:
             folder = Path(name)
 
@@ -124,7 +123,7 @@ def test_failed_at_its_commits_and_elsewhere_a_command_ends_exact(scenario: Scen
 def test_campaign_over_every_boundary(scenario: Scenario, loop_over: LoopOver) -> None:
     """The same at every boundary with every fault; the numbers are printed."""
     began_s = time.monotonic()
-    summary = loop_over(scenario, more_runs_every=CAMPAIGN_RUNS_MORE_EVERY)
+    summary = loop_over(scenario)
     assert_all_held(scenario, summary, f"{time.monotonic() - began_s:.0f} s")
 
 

@@ -19,7 +19,7 @@ from pgonce.engine.effect import Effect, Script
 from pgonce.engine.job import StoredJob, declare, fix_columns
 from pgonce.engine.ownership import Claim, acquire, owner_name, release
 from pgonce.engine.pace import Pace
-from pgonce.engine.position import PositionLost, PositionReset, require_stored, reread
+from pgonce.engine.position import Held, PositionLost, PositionReset, require_stored, reread
 from pgonce.engine.reading import chunks
 from pgonce.engine.register import Identity, RegisteredRun, changed_under_name, register
 from pgonce.engine.settle import Settler
@@ -80,16 +80,11 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         observer=observer,
         interrupted=interrupted,
         until=Deadline.after(order.limits.deadline_s, clerk.clock) if order.limits.deadline_s else None,
-        bad_rows=0 if held.replay else _bad_rows(clerk, order.job, registered.run_id),
+        bad_rows=_bad_rows(clerk, order.job, held),
     )
     settler.hook(lambda: observer.began(source.name, source.size, held.position))
     try:
-        while True:
-            _settle_input(settler, source, RowReader(stored.definition, order.source), effect)
-            try:
-                return _finish(settler, source, order, notes)
-            except PositionLost:
-                settler.held = reread(clerk, settler.held)
+        return _settle_and_finish(settler, source, order, effect, notes)
     except (LeaseLost, OutcomeUnknown, Unreachable):
         raise
     except PgonceError as error:
@@ -185,30 +180,44 @@ def _work(order: Order, stored: StoredJob, run_id: int, epoch: int) -> Work:
     )
 
 
-def _bad_rows(clerk: Clerk, job: str, run_id: int) -> int:
-    counts = clerk.do(lambda transaction: count_run(transaction, job, run_id), commit=False)
+def _bad_rows(clerk: Clerk, job: str, held: Held) -> int:
+    """Count the bad rows that the run has already; a start that reads a finished input again meets them anew."""
+    if held.replay:
+        return 0
+    counts = clerk.do(lambda transaction: count_run(transaction, job, held.run_id), commit=False)
     return counts.failed.rows + counts.conflict.rows + counts.rejected.rows
 
 
-def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Effect | None) -> None:
-    """Settle the input from the held position to its end; begin again there when commits were taken away meanwhile."""
-    pace = Pace(settler.limits, settler.clerk.clock)
+def _settle_and_finish(
+    settler: Settler, source: Input, order: Order, effect: Effect | None, notes: tuple[str, ...]
+) -> RunReport:
+    """Settle the input and finish the run; where acknowledged commits are gone meanwhile, go on from what is stored."""
+    reader = RowReader(settler.work.comparison.definition, order.source)
     while True:
-
-        def read() -> Iterator[Chunk]:
-            begin = Cursor.start() if settler.held.replay else source.cursor(settler.held.position)
-            return chunks(source, reader, begin, pace.rows)
-
         try:
-            if settler.limits.checkpoint == "all":
-                settle_whole(settler, read, effect)
-            else:
-                for chunk in read():
-                    with pace:
-                        settler.settle(chunk)
-            return
+            _settle_input(settler, source, reader, effect)
+            return _finish(settler, source, order, notes)
         except PositionReset as reset:
             settler.held = reset.held
+        except PositionLost:
+            settler.held = reread(settler.clerk, settler.held)
+        settler.bad_rows = _bad_rows(settler.clerk, order.job, settler.held)
+
+
+def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Effect | None) -> None:
+    """Settle the input from the held position to its end. Raises PositionReset when acknowledged commits are gone."""
+    pace = Pace(settler.limits, settler.clerk.clock)
+
+    def read() -> Iterator[Chunk]:
+        begin = Cursor.start() if settler.held.replay else source.cursor(settler.held.position)
+        return chunks(source, reader, begin, pace.rows)
+
+    if settler.limits.checkpoint == "all":
+        settle_whole(settler, read, effect)
+        return
+    for chunk in read():
+        with pace:
+            settler.settle(chunk)
 
 
 def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...]) -> RunReport:
@@ -221,8 +230,8 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
         raise InvariantBroken(f"run {held.run_id} reached its end at byte {held.position.offset} of {source.size}")
 
     def body(transaction: Transaction) -> tuple[Counts, Counts]:
-        transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
         transaction.row("lock_run", run_id=held.run_id)
+        transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
         whole = count_run(transaction, order.job, held.run_id)
         outcome = {
             "counts": whole.as_dict(),
