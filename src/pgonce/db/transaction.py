@@ -74,7 +74,7 @@ class Transaction:
         return found[0] if found else None
 
     def before_commit(self) -> None:
-        """Resolve names at COMMIT as the user's own sessions do, if the user's SQL may have deferred something to it."""
+        """Resolve names at COMMIT as the user's own sessions do, if SQL of the user may have deferred something."""
         if self.runs_user_sql:
             self.row("users_path", behind="")
 
