@@ -1,31 +1,11 @@
-"""Runs the command ``pgonce`` as a user does: a process of its own, with nothing configured but the database named."""
+"""A terminal of the operator's tests: commands on one database, and the run that they look at."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-# A command of these tests takes half a second; one that takes a minute hangs.
-COMMAND_S_MAX = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """What it printed, as JSON."""
-        return json.loads(self.out)
+from cli.invoked import Command, Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +15,11 @@ class Terminal:
     dsn: str
     folder: Path
 
-    def pgonce(self, *words: str, stdin: str = "") -> Done:
+    def pgonce(self, *words: str, stdin: str = "") -> Ended:
         """Run ``pgonce WORDS --dsn DSN`` in the folder."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "DATABASE_URL"))}
-        done = subprocess.run(
-            [sys.executable, "-m", "pgonce", *words, "--dsn", self.dsn],
-            cwd=self.folder,
-            env=kept,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S_MAX,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return Command(self.dsn, self.folder)(*words, stdin=stdin.encode())
 
-    def run(self, name: str, text: str | None = None, *options: str) -> Done:
+    def run(self, name: str, text: str | None = None, *options: str) -> Ended:
         """Write a file, unless it is there, and apply it under the job ``pay``, key ``id``, amount ``amount``."""
         if text is not None:
             (self.folder / name).write_text(text, encoding="utf-8")

@@ -146,9 +146,7 @@ class Session:
         self._connection = connection
 
     @contextmanager
-    def transaction(
-        self, deadline: Deadline, *, commit: bool = True, snapshot: bool = False
-    ) -> Iterator[Transaction]:
+    def transaction(self, deadline: Deadline, *, commit: bool = True, snapshot: bool = False) -> Iterator[Transaction]:
         """Run the body in one READ COMMITTED transaction and commit it, or roll it back.
 
         ``commit=False`` rolls back at the end whatever happens: for reading, and for rehearsals. ``snapshot`` makes it
