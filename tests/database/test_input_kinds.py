@@ -206,14 +206,14 @@ def test_adopted_history_has_no_effect_and_is_never_applied(desk: Desk) -> None:
     desk.sound()
 
 
-def test_history_that_was_adopted_is_not_applied_under_its_own_name_either(desk: Desk) -> None:
-    """F5, I9: the same content to be applied is refused naming the run; with --also every row of it is a replay."""
+def test_history_that_was_adopted_is_all_replays_when_it_is_run(desk: Desk) -> None:
+    """F5, I9: the same content to be applied names the same events: nothing is refused, and nothing applied."""
     history = desk.csv([(1, 10, "a"), (2, 20, "b")])
     desk.run(history, kind="adopt")
-    with pytest.raises(ContentTaken, match="kind 'adopt', now 'apply'"):
-        desk.run(history)
-    assert desk.run(history, also=True).start.already.rows == 2
+    assert desk.run(history).start.already.rows == 2
     assert desk.effects() == {}
+    with pytest.raises(ContentTaken, match="job 'pay', now 'other'"):
+        desk.run(history, job="other")
 
 
 def test_what_was_applied_is_not_adopted(desk: Desk) -> None:

@@ -80,7 +80,8 @@ def refuse_taken(transaction: Transaction, identity: Identity, *, also: bool) ->
 
     Safe to re-run: it only reads.
     """
-    others = [run for run in transaction.rows("find_content", digest=identity.digest) if not _is(run, identity)]
+    found = transaction.rows("find_content", digest=identity.digest)
+    others = [run for run in found if not _names_the_same_events(run, identity)]
     if others and not also and identity.input_bytes:
         raise ContentTaken(_taken(others[-1], identity), job=identity.job)
 
@@ -117,19 +118,19 @@ def changed_under_name(transaction: Transaction, identity: Identity, input_name:
     )
 
 
-def _is(run: tuple[Any, ...], identity: Identity) -> bool:
-    _run_id, job, kind, source, version, reading, _created = run
-    given = (identity.job, identity.kind, identity.source, identity.version, json.loads(identity.reading))
-    return (job, kind, source, version, json.loads(reading)) == given
+def _names_the_same_events(run: tuple[Any, ...], identity: Identity) -> bool:
+    """Say whether the rows of a run are the same events under this identity; adopted or applied, they are replays."""
+    _run_id, job, _kind, source, version, reading, _created = run
+    given = (identity.job, identity.source, identity.version, json.loads(identity.reading))
+    return (job, source, version, json.loads(reading)) == given
 
 
 def _taken(run: tuple[Any, ...], identity: Identity) -> str:
-    run_id, job, kind, source, version, reading, created_at = run
+    run_id, job, _kind, source, version, reading, created_at = run
     differing = [
         f"{name} {stored!r}, now {given!r}"
         for name, stored, given in (
             ("job", job, identity.job),
-            ("kind", kind, identity.kind),
             ("source", source, identity.source),
             ("definition version", version, identity.version),
             ("reading options", json.loads(reading), json.loads(identity.reading)),
