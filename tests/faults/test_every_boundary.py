@@ -102,16 +102,19 @@ def assert_all_held(scenario: Scenario, summary: Summary, note: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_failed_at_its_commits_and_elsewhere_a_command_ends_exact(scenario: Scenario, loop_over: LoopOver) -> None:
-    """E1, E5, E8, R3: each COMMIT is cut with both outcomes, and a sample of the other points is failed."""
+    """E1, E5, E8, R3: COMMITs are cut with both outcomes; so is the first move of the position, and a sample of the rest."""
     seed = os.environ.get("PGONCE_TEST_SEED") or str(random.randrange(1_000_000))
     turns = itertools.cycle(random.Random(seed).sample(AT_COMMITS, len(AT_COMMITS)))
     taken: dict[Boundary, tuple[Fault, ...]] = {}
+    moves: dict[str, Boundary] = {}
 
     def wants(boundary: Boundary, fault: Fault) -> bool:
         if boundary.is_commit:
             if boundary not in taken:
                 taken[boundary] = (next(turns),) if taken else (CUT_BEFORE, CUT_AFTER)
             return fault in taken[boundary]
+        if "set position" in boundary.statement:
+            return fault is CUT_BEFORE and boundary == moves.setdefault(scenario.name, boundary)
         point = f"{seed} {scenario.name} {boundary.connection}.{boundary.nth} {fault.name}"
         return random.Random(point).random() < SHARE
 

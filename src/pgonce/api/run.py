@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 from pgonce.api.database import opened
@@ -11,12 +12,14 @@ from pgonce.api.report import RowReportFile, row_report_file
 from pgonce.db.statements import DEFAULT_SCHEMA
 from pgonce.engine.dryrun import rehearse
 from pgonce.engine.effect import Script
+from pgonce.engine.job import check_name
 from pgonce.engine.rowreport import Reported
 from pgonce.engine.run import Order
 from pgonce.engine.run import run as run_order
-from pgonce.errors import ConfigurationError
+from pgonce.errors import ConfigurationError, RowRefused
 from pgonce.model.backoff import Backoff
 from pgonce.model.definition import Definition
+from pgonce.model.identity import source_text
 from pgonce.model.limits import Limits
 from pgonce.model.observer import Observer, Silent
 from pgonce.model.report import RunReport
@@ -51,6 +54,9 @@ def order(
         raise ConfigurationError("--source and --source-column both say where events come from; give one of them")
     if verify is not None and effect is None:
         raise ConfigurationError("--verify checks an effect; there is none without --effect")
+    if not 0 <= wait_s < inf:
+        raise ConfigurationError(f"--wait {wait_s}: it has to be a number of seconds, 0 or more")
+    check_name(job)
     script, check = _script(effect), _script(verify)
     definition = Definition(
         key=(key,) if isinstance(key, str) else tuple(key),
@@ -66,7 +72,7 @@ def order(
     return Order(
         job=job,
         definition=definition,
-        source=source,
+        source=_source(source),
         kind=kind,
         effect=script,
         verify=check,
@@ -76,6 +82,14 @@ def order(
         wait_s=wait_s,
         redact=frozenset(redact),
     )
+
+
+def _source(source: str) -> str:
+    """Return the source as it is stored. Raises ConfigurationError for one that cannot be."""
+    try:
+        return source_text(source, "--source")
+    except RowRefused as refusal:
+        raise ConfigurationError(str(refusal)) from refusal
 
 
 def _script(path: str | Path | None) -> Script | None:

@@ -77,7 +77,7 @@ def split_names(_context: click.Context, _parameter: click.Parameter, value: str
 
 def print_table(headers: Iterable[str], rows: Iterable[Iterable[object]], *, title: str | None = None) -> None:
     """Print rows: as a table on a terminal, as tab-separated lines elsewhere."""
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _received: list[int] = []
 
@@ -28,7 +28,8 @@ def stop_on_signals() -> Iterator[Callable[[], bool]]:
         if _received:
             os._exit(128 + number)
         _received.append(number)
-        sys.stderr.write("pgonce: stopping after this chunk; once more to stop now. Both are safe to run again.\n")
+        with suppress(OSError, ValueError, AttributeError):  # nobody may be listening any more
+            sys.stderr.write("pgonce: stopping after this chunk; once more to stop now. Both are safe to run again.\n")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

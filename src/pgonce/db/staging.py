@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import psycopg
 from psycopg import sql
 
 from pgonce.db import failure
@@ -30,6 +31,38 @@ _SQL_TYPES: Mapping[str, str] = {
     "timestamp": "timestamptz",
     "json": "jsonb",
 }
+
+
+# What PostgreSQL gives every table by itself.
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+
+# The server cuts a longer name off, and two columns may become one.
+_NAME_BYTES_MAX = 63
+
+# The server's own limit for a table.
+_COLUMNS_MAX = 1600
+
+
+def refuse_columns(columns: Sequence[str]) -> None:
+    """Raise ConfigurationError, naming them, for columns of a file that the relation cannot have beside each other.
+
+    Safe to re-run: it only looks.
+    """
+    names = [name.encode()[:_NAME_BYTES_MAX] for name in column_names(columns)]
+    taken = {*(name.encode() for name in _SYSTEM_COLUMNS), *(name.encode() for name, _ in OWN_COLUMNS)}
+    clashing = [
+        column for column, name in zip(columns, names, strict=True) if name in taken or names.count(name) > 1
+    ]
+    if clashing:
+        raise ConfigurationError(
+            f"the relation chunk cannot have these columns of the input beside its own and each other: "
+            f"{', '.join(map(repr, clashing))}. Rename them in the input, or apply it without --effect"
+        )
+    if len(names) + len(OWN_COLUMNS) > _COLUMNS_MAX:
+        raise ConfigurationError(
+            f"the input has {len(columns)} columns; the relation chunk holds {_COLUMNS_MAX - len(OWN_COLUMNS)}. Hand "
+            "in fewer columns, or apply it without --effect"
+        )
 
 
 def column_names(columns: Sequence[str]) -> list[str]:
@@ -109,7 +142,7 @@ def run_user_statement(transaction: Transaction, text: str, line: int, name: str
     cursor = transaction.connection.cursor()
     try:
         cursor.execute(text.encode(), binary=True)
-        return list(cursor.fetchmany(ROWS_SHOWN_MAX)) if cursor.description else []
+        return _rows_shown(cursor) if cursor.description else []
     except Exception as error:
         error.add_note(f"in the statement at line {line} of {name}")
         raise
@@ -117,6 +150,14 @@ def run_user_statement(transaction: Transaction, text: str, line: int, name: str
 
 # A check that returns rows fails whatever their number; a few of them are enough to say why.
 ROWS_SHOWN_MAX = 5
+
+
+def _rows_shown(cursor: psycopg.Cursor) -> list[tuple[object, ...]]:
+    """Read a few rows; values that Python has no form for, like an infinite timestamp, are no fault of anybody."""
+    try:
+        return list(cursor.fetchmany(ROWS_SHOWN_MAX))
+    except psycopg.DataError:
+        return [(f"{cursor.rowcount} rows, with values that cannot be shown",)]
 
 
 def same_transaction(transaction: Transaction, before: str) -> None:

@@ -101,6 +101,9 @@ def _declare(clerk: Clerk, source: Input, order: Order) -> StoredJob:
 
     if source.columns is not None:
         require_columns(order.definition.missing_from(source.columns), source)
+    if order.effect is not None and order.kind == "apply":
+        record = (RECORD,) if source.columns is None else ()
+        refuse_columns((*(source.columns or _known_fields(order.definition)), *record))
     stored = clerk.do(body)
     if source.columns is not None:
         require_columns(stored.definition.missing_from(source.columns), source)

@@ -115,7 +115,7 @@ class Settler:
                 self._pass_or_raise(deadline)
                 continue
             except PositionLost:
-                raise PositionReset(reread(self.clerk, self.held)) from None
+                raise self._reset(line) from None
             except CommitInDoubt as doubt:
                 if committed(self.clerk, self.held, deadline):
                     return self._commit_seen(settled, moved)
@@ -131,6 +131,19 @@ class Settler:
                 self._judge(failure, line, attempts, deadline)
             tries += 1
             self.clerk.sleep(min(self.clerk.backoff.delay_s(tries, self.clerk.random), deadline.left_s()))
+
+    def _reset(self, line: int) -> PositionReset:
+        """Find out where to go on from after the position could not be moved.
+
+        Raises EffectFailed when nothing but the chunk's own transaction can have changed it: that would never end.
+        """
+        stored = reread(self.clerk, self.held)
+        if stored == self.held:
+            raise EffectFailed(
+                f"the chunk from line {line} was rolled back: inside its own transaction, the row of this start in "
+                "pgonce.start was changed or deleted, by the effect or by a trigger. Take that out and run again"
+            )
+        return PositionReset(stored)
 
     def _deadline(self) -> Deadline:
         """Return the deadline of a chunk: its own, or that of the whole start if it comes first."""

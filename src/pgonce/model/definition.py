@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from pgonce.errors import ConfigurationError
 from pgonce.model.canonical import CANONICAL_VERSION
+from pgonce.model.money import MAX_SCALE
 
 COLUMN_TYPES = ("text", "int", "decimal", "bool", "date", "timestamp", "json")
 
@@ -47,6 +48,8 @@ class Definition:
                 )
         if self.amount is None and self.amount_scale is not None:
             raise ConfigurationError("--amount-scale needs --amount: which column is the money?")
+        if not 0 <= (self.amount_scale or 0) <= MAX_SCALE:
+            raise ConfigurationError(f"the amount's scale is {self.amount_scale}; it must be from 0 to {MAX_SCALE}")
         clash = set(self.payload or ()) & set(self.ignore)
         if clash:
             raise ConfigurationError(f"--payload and --ignore both name {', '.join(sorted(clash))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from pgonce.errors import ConfigurationError
 
@@ -51,11 +52,11 @@ class Limits:
         if not 1 <= self.chunk_rows <= CHUNK_ROWS_MAX:
             raise ConfigurationError(f"--chunk-rows {self.chunk_rows}: it is from 1 to {CHUNK_ROWS_MAX}")
         for name, value in (("chunk-seconds", self.chunk_seconds), ("attempts", self.attempts)):
-            if value <= 0:
-                raise ConfigurationError(f"--{name} {value}: it has to be above zero")
+            if not 0 < value < inf:
+                raise ConfigurationError(f"--{name} {value}: it has to be a number above zero")
         for name, seconds in (("chunk-deadline", self.chunk_deadline_s), ("deadline", self.deadline_s)):
-            if seconds is not None and seconds <= 0:
-                raise ConfigurationError(f"--{name} {seconds}: it has to be above zero")
+            if seconds is not None and not 0 < seconds < inf:
+                raise ConfigurationError(f"--{name} {seconds}: it has to be a number above zero")
         if self.max_rejected is not None and self.max_rejected < 0:
             raise ConfigurationError(f"--max-rejected {self.max_rejected}: it cannot be below zero")
 

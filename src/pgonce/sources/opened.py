@@ -163,8 +163,12 @@ def open_input(path: str | Path, options: ReadingOptions | None = None) -> Itera
 
     Safe to re-run: reads only.
     """
-    name = str(path)
     options = options or ReadingOptions()
-    resolve(name, options)
+    resolve(str(path), options)
     with opened(path) as descriptor:
-        yield Input(descriptor, name, options)
+        yield Input(descriptor, _name(path), options)
+
+
+def _name(path: str | Path) -> str:
+    """Write a name as text that can be stored and printed, also if its bytes are not UTF-8."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
