@@ -8,9 +8,10 @@ from typing import NoReturn
 import click
 
 from pgonce import __version__
-from pgonce.cli.exits import exit_code_of
+from pgonce.cli.exits import CONFIGURATION, exit_code_of
 from pgonce.cli.lazy import LazyGroup
 from pgonce.cli.signals import received_signal
+from pgonce.cli.streams import say
 from pgonce.errors import Interrupted, PgonceError
 
 COMMANDS = {
@@ -44,8 +45,11 @@ def main() -> NoReturn:
         error.show()
         sys.exit(error.exit_code)
     except PgonceError as error:
-        click.echo(f"pgonce: {error}", err=True)
+        say(str(error))
         sys.exit(_signal_code(error) or exit_code_of(error))
+    except UnicodeEncodeError:
+        say("an argument holds bytes that are not UTF-8 and cannot be stored or looked up; write it in UTF-8")
+        sys.exit(CONFIGURATION)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)

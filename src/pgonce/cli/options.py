@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 
 import click
 
+from pgonce.cli.streams import say
+from pgonce.db.connect import without_password
 from pgonce.db.statements import DEFAULT_SCHEMA
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -27,13 +30,25 @@ class Place:
     verbose: bool
 
     def tell(self, text: str) -> None:
-        """Say something on stderr, unless told to be quiet."""
+        """Say something on stderr, unless told to be quiet. Whether anybody hears it changes nothing."""
         if not self.quiet:
-            click.echo(f"pgonce: {text}", err=True)
+            say(text)
 
     def where(self) -> dict[str, Any]:
         """Return the options that choose the database, for the calls of ``pgonce.api``."""
         return {"dsn": self.dsn, "embedded": self.embedded, "schema": self.schema, "tell": self.tell}
+
+    @property
+    def words(self) -> str:
+        """The options that choose this database, to be shown in a suggested command; a password is left out."""
+        words = []
+        if self.dsn:
+            words += ["--dsn", without_password(self.dsn)[0]]
+        if self.embedded:
+            words.append("--embedded")
+        if self.schema != DEFAULT_SCHEMA:
+            words += ["--schema", self.schema]
+        return "".join(f" {shlex.quote(word)}" for word in words)
 
     def print_json(self, value: object) -> None:
         """Write one JSON document to stdout."""
@@ -76,16 +91,22 @@ def split_names(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 def print_table(headers: Iterable[str], rows: Iterable[Iterable[object]], *, title: str | None = None) -> None:
-    """Print rows: as a table on a terminal, as tab-separated lines elsewhere."""
+    """Print rows: as a table on a terminal, as tab-separated lines elsewhere. A number is never cut off."""
+    titles, lines = list(headers), [list(row) for row in rows]
     if sys.stdout is not None and sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(*headers, title=title, title_justify="left")
-        for row in rows:
-            table.add_row(*("" if cell is None else str(cell) for cell in row))
+        table = Table(title=title, title_justify="left")
+        for number, name in enumerate(titles):
+            is_number = bool(lines) and all(isinstance(line[number], int | None) for line in lines)
+            table.add_column(
+                name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold", min_width=3
+            )
+        for line in lines:
+            table.add_row(*("" if cell is None else str(cell) for cell in line))
         Console().print(table)
         return
-    click.echo("\t".join(headers))
-    for row in rows:
-        click.echo("\t".join("" if cell is None else str(cell) for cell in row))
+    click.echo("\t".join(titles))
+    for line in lines:
+        click.echo("\t".join("" if cell is None else str(cell) for cell in line))

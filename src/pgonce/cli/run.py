@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pgonce.api.run import carry_out, order
 from pgonce.cli.options import Place, place_options, split_names
 from pgonce.cli.progress import progress
 from pgonce.cli.signals import stop_on_signals
+from pgonce.cli.streams import silence
 from pgonce.cli.summary import print_report
 from pgonce.engine.run import Order
 from pgonce.model.backoff import Backoff
@@ -211,5 +213,14 @@ def _carry_out(
             )
     finally:
         for result in results:
-            print_report(place, result, dry_run=dry_run, only_messages=report == "-")
+            _print(place, result, dry_run=dry_run, only_messages=report == "-")
     return results[0].exit_code
+
+
+def _print(place: Place, result: RunReport, **how: bool) -> None:
+    """Print a result; a standard output that is full or that nobody reads makes no failure of what is committed."""
+    try:
+        print_report(place, result, **how)
+    except OSError as error:
+        silence(sys.stdout)
+        place.tell(f"the result could not be printed ({error}); see pgonce runs. The exit code is the run's own")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from pgonce.cli.options import Place, print_table
+from pgonce.cli.streams import say
 from pgonce.engine.dryrun import NOT_UNDONE
 from pgonce.model.outcome import RESULTS, Counts
 from pgonce.model.report import RunReport
@@ -27,7 +30,11 @@ def print_report(place: Place, report: RunReport, *, dry_run: bool = False, only
     if not place.quiet and not only_messages:
         click.echo(title)
         print_table(("result", "this start", "cents", "whole run", "cents"), _lines(report.start, report.run))
-    place.tell(_rehearsed(report) if dry_run else _verdict(report))
+    words = _rehearsed(report) if dry_run else _verdict(place, report)
+    if report.exit_code:
+        say(words)
+    else:
+        place.tell(words)
 
 
 def _rehearsed(report: RunReport) -> str:
@@ -46,16 +53,24 @@ def _lines(start: Counts, whole: Counts) -> list[tuple[object, ...]]:
     return lines
 
 
-def _verdict(report: RunReport) -> str:
+def _verdict(place: Place, report: RunReport) -> str:
     whole = report.run
     if whole.pending.rows:
-        return f"{whole.pending.rows} events are pending with their attempts used up; running again is safe"
-    bad = whole.failed.rows + whole.conflict.rows + whole.rejected.rows
-    if bad:
+        return f"{_many(whole.pending.rows, 'event')} pending with all attempts used up; running again is safe"
+    bad = [(name, getattr(whole, name).rows) for name in ("failed", "conflict", "rejected")]
+    if report.exit_code:
+        total = sum(rows for _, rows in bad)
+        named = ", ".join(f"{rows} {name}" for name, rows in bad if rows)
         return (
-            f"{bad} rows failed for good; every other row is applied once. See them: pgonce quarantine list --job "
-            f"{report.job}"
+            f"{_many(total, 'row')} for a person to look at: {named}; every other row is applied once. See pgonce "
+            f"quarantine list --job {shlex.quote(report.job)}{place.words}"
         )
+    if not whole.read.rows:
+        return "complete; the input has no rows"
     if report.start.applied.rows or report.start.adopted.rows:
         return "complete; running it again changes nothing"
     return "complete; everything was applied already, nothing was changed"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

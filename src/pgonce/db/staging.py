@@ -48,20 +48,19 @@ def refuse_columns(columns: Sequence[str]) -> None:
 
     Safe to re-run: it only looks.
     """
-    names = [name.encode()[:_NAME_BYTES_MAX] for name in column_names(columns)]
-    taken = {*(name.encode() for name in _SYSTEM_COLUMNS), *(name.encode() for name, _ in OWN_COLUMNS)}
+    if len(columns) + len(OWN_COLUMNS) > _COLUMNS_MAX:
+        raise ConfigurationError(
+            f"the input has {len(columns)} columns; the relation chunk holds {_COLUMNS_MAX - len(OWN_COLUMNS)}. Hand "
+            "in fewer columns, or apply it without --effect"
+        )
+    names = [name.encode()[:_NAME_BYTES_MAX].decode(errors="ignore") for name in column_names(columns)]
     clashing = [
-        column for column, name in zip(columns, names, strict=True) if name in taken or names.count(name) > 1
+        column for column, name in zip(columns, names, strict=True) if name in _SYSTEM_COLUMNS or names.count(name) > 1
     ]
     if clashing:
         raise ConfigurationError(
             f"the relation chunk cannot have these columns of the input beside its own and each other: "
-            f"{', '.join(map(repr, clashing))}. Rename them in the input, or apply it without --effect"
-        )
-    if len(names) + len(OWN_COLUMNS) > _COLUMNS_MAX:
-        raise ConfigurationError(
-            f"the input has {len(columns)} columns; the relation chunk holds {_COLUMNS_MAX - len(OWN_COLUMNS)}. Hand "
-            "in fewer columns, or apply it without --effect"
+            f"{', '.join(map(repr, dict.fromkeys(clashing)))}. Rename them in the input, or apply it without --effect"
         )
 
 

@@ -221,7 +221,7 @@ def judge(row: Row, adopt: bool) -> tuple[str, str | None]:
         return "completed", None
     return "failed", (
         f"the amount {row.amount_cents} is below zero; an effect cannot be. If the amount is wrong, amend the event: "
-        f"pgonce events amend {row.event_id} --amount N --why TEXT"
+        f"pgonce events amend {row.event_id} --job JOB --amount N --why TEXT"
     )
 
 

@@ -61,9 +61,13 @@ def read_only(transaction: Transaction) -> Transaction:
     return transaction
 
 
+# A right that is missing will be missing again: what to do is no matter of running once more.
+MISSING_RIGHT = "42501"
+
+
 def outcome_of(failure: DatabaseFailure) -> PgonceError:
     """Turn a failure that is not tried again into the exception for the caller."""
     text = f"{failure}: {failure.decision.reason}. {failure.decision.remedy}"
-    if failure.decision.verdict in (Verdict.TRANSIENT, Verdict.OPERATOR):
+    if failure.decision.verdict in (Verdict.TRANSIENT, Verdict.OPERATOR) and failure.sqlstate != MISSING_RIGHT:
         return Retryable(text, sqlstate=failure.sqlstate)
     return ConfigurationError(text, sqlstate=failure.sqlstate)

@@ -60,8 +60,31 @@ def declare(
         )
         stored = find(transaction, job)
         assert stored is not None
+    if stored.definition.differences(given) and _forget_unused(transaction, job):
+        version = stored.version + 1
+        spec, why = json.dumps(given.resolved(header).spec()), f"nothing was settled under version {stored.version}"
+        transaction.rows("insert_definition", job=job, version=version, spec=spec, who=who, why=why)
+        transaction.rows("set_job_version", job=job, version=version)
+        stored = find(transaction, job)
+        assert stored is not None
     refuse_other(stored, given)
     return stored
+
+
+def _forget_unused(transaction: Transaction, job: str) -> bool:
+    """Free a job's name of a definition under which nothing was committed and no start is alive; say whether it is.
+
+    A first run that failed at once (a typo in the effect) must not bind the name for good. The runs are locked: one
+    that is being acquired meanwhile finds itself gone, and begins anew.
+    """
+    transaction.row("lock_job", job=job)
+    run_ids = [row[0] for row in transaction.rows("lock_runs_of_job", job=job)]
+    found = transaction.row("job_in_use", job=job)
+    if found is None or found[0]:
+        return False
+    transaction.rows("forget_starts", run_ids=run_ids)
+    transaction.rows("forget_runs", run_ids=run_ids)
+    return True
 
 
 def refuse_other(stored: StoredJob, given: Definition) -> None:

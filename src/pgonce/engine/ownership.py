@@ -18,7 +18,7 @@ from pgonce.db.failure import DatabaseFailure
 from pgonce.db.transaction import Session, Transaction
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.position import Held
-from pgonce.errors import InvariantBroken, PgonceError, RunOwned
+from pgonce.errors import InvariantBroken, PgonceError, Retryable, RunOwned
 from pgonce.model.cursor import Cursor, Position
 from pgonce.model.deadline import Deadline
 
@@ -87,7 +87,7 @@ class _Alive(Exception):
 def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> Held:
     run = transaction.row("lock_run", run_id=claim.run_id)
     if run is None:
-        raise InvariantBroken(f"run {claim.run_id} was registered and is not there any more")
+        raise Retryable(f"run {claim.run_id} was given up for another definition of its job meanwhile; run again")
     epoch = run[4]
     position, chunks = Cursor.start().position, 0
     if epoch:

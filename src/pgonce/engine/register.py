@@ -137,7 +137,14 @@ def _taken(run: tuple[Any, ...], identity: Identity) -> str:
         )
         if stored != given
     ]
+    same_job = (job, source) == (identity.job, identity.source)
+    consequence = (
+        "If the key is the same, its events are known and their rows are replays; if it is not, every row would be "
+        "applied again: pgonce plan tells"
+        if same_job
+        else "Under another identity every row of it would be applied again"
+    )
     return (
         f"this content was already taken by run {run_id} on {created_at:%Y-%m-%d %H:%M}, under {'; '.join(differing)}. "
-        "Under another identity every row of it would be applied again. If that is meant, say --also."
+        f"{consequence}. If that is meant, say --also."
     )

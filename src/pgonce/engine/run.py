@@ -10,12 +10,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pgonce.db.staging import refuse_columns
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Work
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.compare import Comparison
 from pgonce.engine.counting import cluster_identity, count_run, count_start, replayed_open
-from pgonce.engine.effect import Effect, Script
+from pgonce.engine.effect import RECORD, Effect, Script
 from pgonce.engine.job import StoredJob, declare, fix_columns
 from pgonce.engine.ownership import Claim, acquire, owner_name, release
 from pgonce.engine.pace import Pace
@@ -63,11 +64,9 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
     Raises the exceptions of ``pgonce.errors``; whatever is raised, committed chunks stay and nothing else does.
     Safe to re-run: that is the point.
     """
-    stored = _declare(clerk, source, order)
+    stored, registered = _enter(clerk, source, order)
     effect = _effect(order, stored, source)
-    identity = Identity.of(source, stored, kind=order.kind, source_text=order.source)
-    notes = notes_of(clerk, source, stored, identity)
-    registered = clerk.do(lambda transaction: register(transaction, identity, also=order.also))
+    notes = notes_of(clerk, source, stored, Identity.of(source, stored, kind=order.kind, source_text=order.source))
     if settled_before(clerk, order.job, registered):
         return _repeat(clerk, source, order, registered, notes)
     held = acquire(clerk, _claim(order, registered, source))
@@ -92,22 +91,23 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         raise
 
 
-def _declare(clerk: Clerk, source: Input, order: Order) -> StoredJob:
-    """Store or check the definition, and make sure that the input has the columns it needs."""
+def _enter(clerk: Clerk, source: Input, order: Order) -> tuple[StoredJob, RegisteredRun]:
+    """Store or check the definition and register the run, in one transaction: a refused command leaves no trace."""
 
-    def body(transaction: Transaction) -> StoredJob:
-        stored = declare(transaction, order.job, order.definition, source.columns, owner_name())
-        return fix_columns(transaction, stored, source.columns)
+    def body(transaction: Transaction) -> tuple[StoredJob, RegisteredRun]:
+        declared = declare(transaction, order.job, order.definition, source.columns, owner_name())
+        stored = fix_columns(transaction, declared, source.columns)
+        if source.columns is not None:
+            require_columns(stored.definition.missing_from(source.columns), source)
+        identity = Identity.of(source, stored, kind=order.kind, source_text=order.source)
+        return stored, register(transaction, identity, also=order.also)
 
     if source.columns is not None:
         require_columns(order.definition.missing_from(source.columns), source)
     if order.effect is not None and order.kind == "apply":
         record = (RECORD,) if source.columns is None else ()
         refuse_columns((*(source.columns or _known_fields(order.definition)), *record))
-    stored = clerk.do(body)
-    if source.columns is not None:
-        require_columns(stored.definition.missing_from(source.columns), source)
-    return stored
+    return clerk.do(body)
 
 
 def require_columns(missing: Sequence[str], source: Input) -> None:
@@ -156,7 +156,8 @@ def settled_before(clerk: Clerk, job: str, registered: RegisteredRun) -> bool:
     if not registered.finished or registered.touched or outcome is None:
         return False
     counts = clerk.do(lambda transaction: count_run(transaction, job, registered.run_id), commit=False)
-    settled = not counts.pending.rows and not outcome["replayed_open"] and counts.as_dict() == outcome["counts"]
+    same = counts.balanced and counts.as_dict() == outcome["counts"]
+    settled = same and not counts.pending.rows and not outcome["replayed_open"]
     return settled and outcome["cluster"] == clerk.do(cluster_identity, commit=False)
 
 
@@ -245,13 +246,15 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
         if found is None:
             raise LeaseLost(f"run {held.run_id} was taken over before it was finished; every chunk of it is committed")
         require_stored(transaction, held)
+        if not whole.balanced:
+            raise InvariantBroken(
+                f"run {held.run_id} does not balance: {whole.read.rows} rows and {whole.read.cents} cents were read, "
+                f"{whole.accounted.rows} rows and {whole.accounted.cents} cents are accounted for. It is not finished; "
+                "see pgonce reconcile"
+            )
         return count_start(transaction, order.job, held.run_id, held.epoch), whole
 
     start, whole = clerk.do(body)
-    if not whole.balanced:
-        raise InvariantBroken(
-            f"run {held.run_id} does not balance: read {whole.read}, accounted for {whole.accounted}: pgonce reconcile"
-        )
     return _report(clerk, source, order, held.run_id, held.epoch, start, whole, notes, shortcut=False)
 
 

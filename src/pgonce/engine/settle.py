@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, refuse_row
-from pgonce.engine.bookkeeping import Clerk
+from pgonce.engine.bookkeeping import MISSING_RIGHT, Clerk
 from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
-from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
+from pgonce.errors import ConfigurationError, EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
@@ -167,6 +167,8 @@ class Settler:
             raise InvariantBroken(
                 f"{where}. An effect stands without its completed event; see pgonce reconcile"
             ) from failure
+        if failure.sqlstate == MISSING_RIGHT:
+            raise ConfigurationError(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
         if decision.verdict is Verdict.OPERATOR:
             raise Retryable(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
         if decision.verdict is not Verdict.TRANSIENT:

@@ -42,6 +42,7 @@ class Ndjson:
         skipped = Skipped()
         for block in blocks:
             if block.torn:
+                at_start = False
                 yield from skipped.add(block.body)
                 if block.body.endswith(b"\n"):
                     yield _too_long(line, skipped.rest())

@@ -58,6 +58,7 @@ def test_records_are_the_objects_that_were_written(objects, escaped, end) -> Non
 @settings(max_examples=300)
 @given(FRAGMENTS, st.integers(16, 200))
 @example(b"x" * 300 + b"\n{}\n", 16)
+@example(b"x" * 300 + b"\n\xef\xbb\xbf{}\n", 16)
 def test_no_bytes_are_lost_and_any_boundary_is_good_to_resume_from(data, block) -> None:
     with limits(block=block, record=128, skip=64), content(data, "given.ndjson") as source:
         pieces = list(source.pieces())
