@@ -45,7 +45,7 @@ def test_a_start_that_may_still_commit_keeps_its_definition(desk: Desk) -> None:
     with open_input(path) as source:
         order = make_order("pay")
         stored, registered = _enter(desk.clerk, source, order)
-        acquire(desk.clerk, _claim(order, registered, source))
+        acquire(desk.clerk, _claim(stored, order, registered, source))
         with pytest.raises(DefinitionChanged):
             desk.run(path, clerk=desk.make_clerk(), key=("id", "note"))
     assert stored.version == 1
@@ -56,10 +56,10 @@ def test_a_run_that_is_given_up_while_it_is_acquired_begins_anew(desk: Desk) -> 
     path = desk.csv([(1, 5, "x")])
     order = make_order("pay")
     with open_input(path) as source:
-        _, registered = _enter(desk.clerk, source, order)
+        stored, registered = _enter(desk.clerk, source, order)
         assert desk.run(path, clerk=desk.make_clerk(), key=("id", "note")).run.applied.rows == 1
         with pytest.raises(Retryable, match="run again"):
-            acquire(desk.clerk, _claim(order, registered, source))
+            acquire(desk.clerk, _claim(stored, order, registered, source))
 
 
 def test_giving_up_waits_for_an_acquisition_under_way(desk: Desk) -> None:
@@ -67,8 +67,8 @@ def test_giving_up_waits_for_an_acquisition_under_way(desk: Desk) -> None:
     path, other = desk.csv([(1, 5, "x")]), desk.make_clerk()
     order = make_order("pay")
     with open_input(path) as source:
-        _, registered = _enter(desk.clerk, source, order)
-        claim = _claim(order, registered, source)
+        stored, registered = _enter(desk.clerk, source, order)
+        claim = _claim(stored, order, registered, source)
         with ExitStack() as waiting:
             with desk.clerk.session.transaction(soon(desk.clerk)) as transaction:
                 _try_acquire(transaction, desk.clerk.session, claim)
@@ -77,6 +77,27 @@ def test_giving_up_waits_for_an_acquisition_under_way(desk: Desk) -> None:
             with pytest.raises(DefinitionChanged):
                 running.result(timeout=30)
     assert desk.sql("select count(*) from pgonce.start") == [(1,)]
+
+
+def test_an_effect_that_touches_what_is_guarded_stops_the_run_and_blames_no_row(desk: Desk) -> None:
+    """E7: the reason is in the SQL and not in the rows: none of them is failed for it."""
+    path = desk.csv([(1, 5, "x"), (2, 6, "y")])
+    for effect in ("update pgonce.event set amount_cents = amount_cents + 1", "truncate pgonce.effect"):
+        with pytest.raises(EffectFailed, match="is refused"):
+            desk.run(path, effect=effect)
+    assert desk.statuses() == {}
+
+
+def test_a_definition_changed_before_the_acquisition_is_noticed(desk: Desk) -> None:
+    """I9: another definition is in force when the run is begun; it must not apply anything by the old one."""
+    path = desk.csv([(1, 5, "x")])
+    with open_input(path) as source:
+        order = make_order("pay")
+        stored, registered = _enter(desk.clerk, source, order)
+        desk.sql("insert into pgonce.definition select job, 2, spec, who, why from pgonce.definition")
+        desk.sql("update pgonce.job set version = 2")
+        with pytest.raises(Retryable, match="was changed"):
+            acquire(desk.clerk, _claim(stored, order, registered, source))
 
 
 def test_a_refused_command_leaves_no_trace(desk: Desk) -> None:

@@ -42,7 +42,7 @@ class Gate:
 def take(desk: Desk, clerk: object, **options: object) -> object:
     """Own run 1 as its next start."""
     values = {"replay": False, "checkpoint": "chunk", "input_name": "x", "take_over": False, "wait_s": 0.0} | options
-    return acquire(clerk, Claim(run_id=1, **values))  # type: ignore[arg-type]
+    return acquire(clerk, Claim(job="pay", version=1, run_id=1, **values))  # type: ignore[arg-type]
 
 
 def test_a_live_owner_is_named_after_the_grace(desk: Desk) -> None:

@@ -102,7 +102,7 @@ def assert_all_held(scenario: Scenario, summary: Summary, note: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_failed_at_its_commits_and_elsewhere_a_command_ends_exact(scenario: Scenario, loop_over: LoopOver) -> None:
-    """E1, E5, E8, R3: COMMITs are cut with both outcomes, the first move of the position too, and a sample of others."""
+    """E1, E5, E8, R3: COMMITs are cut with both outcomes, the first position move too, and a sample of others."""
     seed = os.environ.get("PGONCE_TEST_SEED") or str(random.randrange(1_000_000))
     turns = itertools.cycle(random.Random(seed).sample(AT_COMMITS, len(AT_COMMITS)))
     taken: dict[Boundary, tuple[Fault, ...]] = {}

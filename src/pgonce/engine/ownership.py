@@ -38,6 +38,8 @@ POOLED_SILENCE_S = 120.0
 class Claim:
     """How a start wants to own its run."""
 
+    job: str
+    version: int
     run_id: int
     replay: bool
     checkpoint: str
@@ -85,9 +87,12 @@ class _Alive(Exception):
 
 
 def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> Held:
+    in_force = transaction.row("hold_job", job=claim.job)
     run = transaction.row("lock_run", run_id=claim.run_id)
-    if run is None:
-        raise Retryable(f"run {claim.run_id} was given up for another definition of its job meanwhile; run again")
+    if run is None or in_force is None or in_force[0] != claim.version:
+        raise Retryable(
+            f"the definition of job {claim.job!r} was changed while run {claim.run_id} was begun; run again"
+        )
     epoch = run[4]
     position, chunks = Cursor.start().position, 0
     if epoch:

@@ -69,7 +69,7 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
     notes = notes_of(clerk, source, stored, Identity.of(source, stored, kind=order.kind, source_text=order.source))
     if settled_before(clerk, order.job, registered):
         return _repeat(clerk, source, order, registered, notes)
-    held = acquire(clerk, _claim(order, registered, source))
+    held = acquire(clerk, _claim(stored, order, registered, source))
     settler = Settler(
         clerk=clerk,
         work=_work(order, stored, registered.run_id, held.epoch),
@@ -161,8 +161,10 @@ def settled_before(clerk: Clerk, job: str, registered: RegisteredRun) -> bool:
     return settled and outcome["cluster"] == clerk.do(cluster_identity, commit=False)
 
 
-def _claim(order: Order, registered: RegisteredRun, source: Input) -> Claim:
+def _claim(stored: StoredJob, order: Order, registered: RegisteredRun, source: Input) -> Claim:
     return Claim(
+        job=stored.job,
+        version=stored.version,
         run_id=registered.run_id,
         replay=registered.finished,
         checkpoint=order.limits.checkpoint,

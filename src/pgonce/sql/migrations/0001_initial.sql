@@ -173,7 +173,7 @@ create function pgonce.refuse_change() returns trigger
 language plpgsql as $body$
 begin
     raise exception using
-        errcode = '23001',
+        errcode = '0A000',
         message = format('pgonce: %s of %I.%I is refused', lower(tg_op), tg_table_schema, tg_table_name),
         detail = 'Events are the memory of what was applied, effects are the ledger; neither is deleted or rewritten.',
         hint = 'Book a compensating event, or use "pgonce events amend" on an event that failed.';
