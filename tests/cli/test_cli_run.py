@@ -292,3 +292,16 @@ def _caught(process: subprocess.Popen[bytes]) -> bool:
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     (mask,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
     return bool(mask & (1 << (signal.SIGTERM - 1)))
+
+
+def test_a_database_that_does_not_answer_is_said_early_and_the_wait_can_be_ended(pgonce: Command) -> None:
+    """L6: nobody waits for half a minute without a word, and a signal ends the wait."""
+    name = pgonce.csv("a,1,x")
+    with pgonce.started("run", name, *JOB, "--dsn", f"host={pgonce.folder}", on_database=False) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline().decode() for _ in range(2)]
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=COMMAND_S_MAX)
+    assert "cannot connect yet" in said[1]
+    assert process.returncode == 143
+    assert b"Traceback" not in rest

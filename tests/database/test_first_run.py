@@ -88,6 +88,14 @@ def test_an_effect_that_touches_what_is_guarded_stops_the_run_and_blames_no_row(
     assert desk.statuses() == {}
 
 
+def test_an_effect_cannot_put_down_the_foreign_keys(desk: Desk) -> None:
+    """E3: with session_replication_role=replica neither foreign keys nor guards of the user's tables would hold."""
+    effect = "select set_config('session_replication_role', 'replica', true)"
+    with pytest.raises(EffectFailed, match="session_replication_role"):
+        desk.run(desk.csv([(1, 5, "x")]), effect=effect)
+    assert desk.statuses() == {}
+
+
 def test_a_definition_changed_before_the_acquisition_is_noticed(desk: Desk) -> None:
     """I9: another definition is in force when the run is begun; it must not apply anything by the old one."""
     path = desk.csv([(1, 5, "x")])

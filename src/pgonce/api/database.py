@@ -56,7 +56,13 @@ def opened(
         tell(f"using the {chosen.label} (named by {chosen.named_by})")
         pace, sleep = backoff or Backoff(), _interruptible(interrupted)
         session = Session(
-            chosen, schema=schema, application=application, random=default_random, sleep=sleep, backoff=pace
+            chosen,
+            schema=schema,
+            application=application,
+            random=default_random,
+            sleep=sleep,
+            backoff=pace,
+            tell=tell,
         )
         clerk = Clerk(session=session, clock=time.monotonic, sleep=sleep, random=default_random, backoff=pace)
         try:

@@ -17,7 +17,7 @@ from pgonce.model.identity import describe
 _job = click.option("--job", required=True, help="Name of the job.")
 _source = click.option("--source", default="", help="Source of the event, if it has one.")
 _why = click.option("--why", required=True, help="The reason, kept on record.")
-_run = click.option("--run", "run_id", type=int, help="Only events that this run brought.")
+_run = click.option("--run", "run_id", type=click.IntRange(1, 2**63 - 1), help="Only events that this run brought.")
 
 
 @click.group("events")

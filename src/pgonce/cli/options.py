@@ -69,9 +69,9 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--dsn", metavar="DSN", help="Database, as libpq takes it. Never put a password here."),
         click.option("--embedded", is_flag=True, help="Use the embedded server, whatever the environment names."),
         click.option("--schema", default=DEFAULT_SCHEMA, show_default=True, help="Schema of pgonce's tables."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys."),
-        click.option("-q", "--quiet", is_flag=True, help="No messages and no progress on stderr."),
-        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys. Errors go to stderr."),
+        click.option("-q", "--quiet", is_flag=True, help="No messages, progress and summary; errors are said."),
+        click.option("-v", "--verbose", is_flag=True, help="Say every chunk and every retry on stderr."),
     )
     decorated: Callable[..., Any] = with_place
     decorated.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from pgonce.cli.printable import printable
 from pgonce.engine.quarantine import KINDS, LISTED_ROWS, Quarantined
 
 _job = click.option("--job", required=True, help="Name of the job.")
-_run = click.option("--run", "run_id", type=int, help="Only this run.")
+_run = click.option("--run", "run_id", type=click.IntRange(1, 2**63 - 1), help="Only this run.")
 _kind = click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; repeatable.")
 
 
@@ -96,7 +96,7 @@ def export(
     form: str,
     like: Path | None,
 ) -> int:
-    """Write quarantined rows to a file."""
+    """Write quarantined rows to a file, as they came."""
     done = api.export(output, job=job, run_id=run_id, kinds=kinds, form=form, like=like, **place.where())
     if place.as_json:
         place.print_json(done.as_dict())

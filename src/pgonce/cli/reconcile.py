@@ -13,7 +13,7 @@ from pgonce.model.outcome import RESULTS
 
 @click.command("reconcile")
 @click.option("--job", help="Only this job.")
-@click.option("--run", "run_id", type=int, help="Only this run.")
+@click.option("--run", "run_id", type=click.IntRange(1, 2**63 - 1), help="Only this run.")
 @place_options
 def reconcile(*, place: Place, job: str | None, run_id: int | None) -> int:
     """Check that every row read has one result, and every completed event its effect, in rows and cents.

@@ -45,18 +45,20 @@ definition_options = _stack(
     click.option(
         "--key", required=True, callback=split_names, help="Column, or columns in order, that identify an event."
     ),
-    click.option("--amount", help="Column of the money."),
+    click.option("--amount", help="Column of the money: whole cents, unless --amount-scale."),
     click.option("--amount-scale", type=int, help="Decimal places of the amount; without it, amounts are whole cents."),
     click.option("--source-column", help="Column that names an event's source."),
     click.option(
-        "--payload", callback=split_names, help="Columns to compare; all others are not. Default: all but the key."
+        "--payload",
+        callback=split_names,
+        help="Columns to compare; all others are not. Default: all but key, source column, amount and --ignore.",
     ),
     click.option("--ignore", callback=split_names, help="Columns that change by themselves and are not compared."),
     click.option(
         "--types",
         callback=_types,
         metavar="COL:TYPE,...",
-        help="Declared types: int, decimal, bool, date, timestamp, json.",
+        help="Declared types: text, int, decimal, bool, date, timestamp, json.",
     ),
     click.option(
         "--effect",
@@ -110,7 +112,11 @@ run_options = _stack(
     click.option(
         "--wait", "wait_s", type=float, default=0.0, show_default=True, help="Seconds to wait for a live owner."
     ),
-    click.option("--redact", callback=split_names, help="Fields whose values no message shows."),
+    click.option(
+        "--redact",
+        callback=split_names,
+        help="Fields whose values the reason of a conflict does not tell. The row as it came is kept and can be shown.",
+    ),
 )
 
 outcome_options = _stack(

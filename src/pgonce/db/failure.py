@@ -36,8 +36,10 @@ def ended_inside(status: str) -> DatabaseFailure:
 
 
 def replaced_inside() -> DatabaseFailure:
-    """Say that another transaction stands where the one that was begun should be."""
-    return _of_code("a statement in the transaction committed it and began another", "25001")
+    """Say that another transaction stands where the one that was begun should be, or that its guards were put down."""
+    return _of_code(
+        "a statement in the transaction committed it and began another, or changed session_replication_role", "25001"
+    )
 
 
 def rolled_back(tag: str) -> DatabaseFailure:

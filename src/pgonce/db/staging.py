@@ -160,7 +160,7 @@ def _rows_shown(cursor: psycopg.Cursor) -> list[tuple[object, ...]]:
 
 
 def same_transaction(transaction: Transaction, before: str) -> None:
-    """Make sure that the transaction is still the one that was begun; raise a failure if it is not."""
+    """Make sure that the transaction is still the one that was begun, and that foreign keys hold in it as before."""
     if transaction.connection.info.transaction_status.name != "INTRANS":
         raise failure.ended_inside(transaction.connection.info.transaction_status.name)
     if transaction_id(transaction) != before:
@@ -168,7 +168,7 @@ def same_transaction(transaction: Transaction, before: str) -> None:
 
 
 def transaction_id(transaction: Transaction) -> str:
-    """Name the open transaction."""
+    """Name the open transaction, and the replication role that decides whether triggers and foreign keys hold in it."""
     found = transaction.row("transaction_id")
     assert found is not None
     return str(found[0])

@@ -39,6 +39,9 @@ LONGEST_TIMEOUT_MS = 2_000_000_000
 # whole transaction, which ends it, comes this much later and catches what no statement timeout covers.
 TRANSACTION_SLACK_MS = 2_000
 
+# A server that is just starting answers within the first few tries; after them somebody may want to know.
+TRIES_BEFORE_TELLING = 6
+
 Row = tuple[Any, ...]
 
 
@@ -90,6 +93,7 @@ class Session:
     """One connection to the primary, made when it is first needed and made again after it was lost.
 
     ``random`` gives numbers in [0, 1) for the backoff, ``sleep`` waits; both are handed in so that tests decide them.
+    ``tell`` is told when connecting takes long.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Session:
         random: Callable[[], float],
         sleep: Callable[[float], None],
         backoff: Backoff,
+        tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.target = target
         self.schema = schema
@@ -108,6 +113,7 @@ class Session:
         self._random = random
         self._sleep = sleep
         self._backoff = backoff
+        self._tell = tell
         self._connection: psycopg.Connection | None = None
         self.backend_pid: int | None = None
         self.backend_start: object = None
@@ -129,6 +135,9 @@ class Session:
                 self._take_into_use(connect(self.target, application=self._application))
             except psycopg.OperationalError as error:
                 tries += 1
+                if tries == TRIES_BEFORE_TELLING:
+                    reason = " ".join(str(error).split())
+                    self._tell(f"cannot connect yet ({reason}); trying for up to {deadline.left_s():.0f} s more")
                 if deadline.passed:
                     raise Unreachable(
                         f"cannot connect to the {self.target.label}: {' '.join(str(error).split())}. Nothing was "
