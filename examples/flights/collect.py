@@ -233,13 +233,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="first", type=day, default=year_begin, help=f"first day ({year_begin})")
     parser.add_argument("--to", dest="last", type=day, default=year_end, help=f"last day ({year_end})")
     parser.add_argument("--carriers", help="airlines, separated by commas; default: all 16")
-    parser.add_argument("--folder", type=Path, default=Path("flights"), help="where fetched windows are kept")
+    parser.add_argument("--folder", type=Path, default=Path("flights"), help="where fetched windows are kept (flights)")
     parser.add_argument("--window-days", type=int, default=3, help="days of a window (3)")
     parser.add_argument("--step-days", type=int, default=2, help="days from one window to the next (2)")
     parser.add_argument("--dsn", help="the database, as libpq takes it")
     parser.add_argument("--embedded", action="store_true", help="use the embedded server, whatever is configured")
     story = parser.add_argument_group("to see what happens then")
-    story.add_argument("--die-in", metavar="FILE", help="end by SIGKILL after the first chunk of this window's file")
+    story.add_argument(
+        "--die-in", metavar="FILE", help="end by SIGKILL after the first chunk of this window's file, unless finished"
+    )
     story.add_argument(
         "--revise",
         type=Revision.parse,
