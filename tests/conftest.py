@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -16,6 +17,10 @@ from pgonce.model.backoff import Backoff
 from servers_plugin import create_database, drop_database
 
 pytest_plugins = ["servers_plugin"]
+
+# A shell without job control starts what runs in the background with SIGINT ignored, and so would every child of ours be.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("pgonce", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pgonce")
