@@ -18,7 +18,7 @@ from servers_plugin import create_database, drop_database
 
 pytest_plugins = ["servers_plugin"]
 
-# A shell without job control starts what runs in the background with SIGINT ignored, and so would every child of ours be.
+# A shell without job control starts background jobs with SIGINT ignored, and so would every child of ours be.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
