@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -159,7 +160,7 @@ def test_up_status_down(home: dict[str, str]) -> None:
     assert (status["running"], status["pinned"], status["dsn"]) == (True, True, dsn)
     assert described(dsn) == drift.expected()
     exported = subprocess.run(
-        ["sh", "-c", f"{up.stderr.rpartition('by name: ')[2]}\n{' '.join(argv('db', 'doctor', '--json'))}"],
+        ["sh", "-c", f"{up.stderr.rpartition('by name: ')[2]}\n{shlex.join(argv('db', 'doctor', '--json'))}"],
         capture_output=True,
         text=True,
         timeout=COMMAND_S_MAX,
