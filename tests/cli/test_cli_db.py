@@ -21,6 +21,7 @@ from pgonce.api import admin
 from pgonce.db import drift
 from pgonce.db.connect import without_password
 from pgonce.errors import ConfigurationError
+from server.processes import cleaned
 
 
 def test_init_then_migrate_then_doctor(empty_database: str) -> None:
@@ -143,9 +144,8 @@ def test_the_password_is_parted_from_the_connection_string() -> None:
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An embedded server's data folder of its own; whatever a test does, its server is stopped afterwards."""
-    folder = tmp_path / "home"
-    yield {"PGONCE_HOME": str(folder)}
-    embedded.unpin(folder, now=True)
+    with cleaned(tmp_path / "home") as folder:
+        yield {"PGONCE_HOME": str(folder)}
 
 
 def test_up_status_down(home: dict[str, str]) -> None:
