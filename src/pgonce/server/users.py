@@ -160,7 +160,8 @@ def user_of(place: Place) -> Iterator[None]:
     with explained(path):
         descriptor = watch.open_lock(path)
     try:
-        assert watch.try_lock(descriptor), "a new file has no other holder"
+        is_locked = watch.try_lock(descriptor)
+        assert is_locked, "a new file has no other holder"
         with explained(path):
             os.write(descriptor, f"{process} {Path(sys.argv[0]).name or 'python'}".encode(errors="replace"))
         yield
@@ -179,7 +180,8 @@ def ensure_watcher(place: Place, *, scratch: bool) -> None:
     with explained(path):
         descriptor = watch.open_lock(path)
     try:
-        assert watch.try_lock(descriptor), "only a watcher holds this lock, and it was free under the control lock"
+        is_locked = watch.try_lock(descriptor)
+        assert is_locked, "only a watcher holds this lock, and it was free under the control lock"
         os.truncate(descriptor, 0)
         kind = "scratch" if scratch else "shared"
         argv: list[str | Path] = [sys.executable, "-I", "-S", "-B", str(watch.__file__), place.folder, kind]
