@@ -12,6 +12,7 @@ from tidy.source import File, Rule, project_files, python_files
 
 FILES = project_files()
 PYTHON = python_files(FILES, "src/", "tests/", "examples/", "benchmarks/")
+PRODUCT = python_files(FILES, "src/")
 MODEL = python_files(FILES, "src/pgonce/model/")
 STATEMENTS = [
     file for file in FILES if file.path.startswith("src/pgonce/sql/statements/") and file.path.endswith(".sql")
@@ -28,6 +29,7 @@ def test_the_files_were_found() -> None:
     """A rule over no files would always hold."""
     assert len(PYTHON) > 10
     assert MODEL
+    assert PRODUCT
     assert PINS
     assert any(file.path == "src/pgonce/errors.py" for file in PYTHON)
 
@@ -40,6 +42,7 @@ def test_the_files_were_found() -> None:
         pytest.param(rules.vague_names, PYTHON, id="names say what is inside"),
         pytest.param(rules.undocumented_modules, PYTHON, id="every module says its job"),
         pytest.param(rules.impure_model, MODEL, id="the model is pure"),
+        pytest.param(rules.working_asserts, PRODUCT, id="no assert does work"),
         pytest.param(rules.unfinished_work, FILES, id="nothing is marked unfinished"),
         pytest.param(rules.foreign_words, FILES, id="the project speaks of itself only"),
         pytest.param(rules.loose_pins, PINS, id="constraints are pins"),
