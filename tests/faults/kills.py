@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,10 +84,16 @@ def write_events(path: Path, numbers: Sequence[int]) -> Events:
     )
 
 
-def command(dsn: str, events: Events, *options: str, job: str = "settle", chunk_rows: int = 100) -> list[str]:
-    """Return the command that applies a file of events."""
+PAUSING = Path(__file__).with_name("pausing.py")
+
+
+def command(
+    dsn: str, events: Events, *options: str, job: str = "settle", chunk_rows: int = 100, pause_at: Sequence[int] = ()
+) -> list[str]:
+    """Return the command that applies a file of events; it stops itself once each of these lines is acknowledged."""
+    program = [str(PAUSING), ",".join(map(str, pause_at))] if pause_at else ["-m", "pgonce"]
     return [
-        *(sys.executable, "-m", "pgonce", "run", str(events.path), "--job", job, "--dsn", dsn),
+        *(sys.executable, *program, "run", str(events.path), "--job", job, "--dsn", dsn),
         *("--key", "payment_id", "--amount", "amount_cents", "--chunk-rows", str(chunk_rows), *options),
     ]
 
@@ -180,10 +186,6 @@ class Watcher:
     def backends(self) -> list[int]:
         """Return the pids of the sessions of pgonce in this database."""
         return [pid for (pid,) in self.rows(f"select pid {SESSIONS}")]
-
-    def session_states(self) -> list[str]:
-        """Return the states of the sessions of pgonce in this database."""
-        return [state for (state,) in self.rows(f"select state {SESSIONS}")]
 
     def waiting(self, gate: int) -> bool:
         """Say whether a COMMIT stands at a shut gate."""
@@ -366,24 +368,23 @@ def _reconcile(dsn: str) -> None:
         assert running.wait() == 0, running.output
 
 
+def wait_until_paused(running: Command) -> None:
+    """Wait until a command has stopped itself between two chunks; `send(SIGCONT)` lets it go on."""
+    wait_until(lambda: running.ended or is_stopped(running), "the command to pause", limit_s=COMMAND_S_MAX)
+    assert not running.ended, f"it ended with {running.wait()} and did not pause: {running.output}"
+
+
 @contextlib.contextmanager
-def frozen(running: Command, condition: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Stop a process with SIGSTOP, at a moment when the condition holds, for as long as the block lasts."""
-
-    def is_stopped_well() -> bool:
-        running.send(signal.SIGSTOP)
-        wait_until(lambda: _state(running.pid) in "TZ", "the process to stop")
-        if condition():
-            return True
-        running.send(signal.SIGCONT)
-        return False
-
-    wait_until(is_stopped_well, "a moment to freeze the process at")
+def frozen(running: Command) -> Iterator[None]:
+    """Stop a process that stands in a statement, for as long as the block lasts."""
+    running.send(signal.SIGSTOP)
+    wait_until(lambda: is_stopped(running), "the process to stop")
     try:
         yield
     finally:
         running.send(signal.SIGCONT)
 
 
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+def is_stopped(running: Command) -> bool:
+    """Say whether a command that has not been waited for is stopped."""
+    return Path(f"/proc/{running.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"

@@ -23,9 +23,9 @@ from faults.kills import (
     assert_exact,
     command,
     drive,
-    frozen,
     install_gates,
     spread,
+    wait_until_paused,
     write_events,
 )
 
@@ -161,9 +161,10 @@ def test_campaign_of_a_race_on_one_file(database: str, tmp_path: Path) -> None:
 def standing(gated: str, tmp_path: Path) -> Iterator[tuple[Events, Command, Watcher]]:
     """A run that stands inside COMMIT after some chunks."""
     events = write_events(tmp_path / "big.csv", range(3_000))
-    with Watcher(gated) as watcher, Command(command(gated, events)) as running:
-        wait_until(lambda: watcher.progress(events).chunks >= 3, "three chunks")
+    with Watcher(gated) as watcher, Command(command(gated, events, pause_at=[301])) as running:
+        wait_until_paused(running)
         with watcher.shut(CHUNK_GATE):
+            running.send(signal.SIGCONT)
             wait_until(lambda: watcher.waiting(CHUNK_GATE), "a COMMIT at the gate")
             yield events, running, watcher
 
@@ -181,10 +182,9 @@ def test_a_live_owner_is_left_alone_and_named(gated: str, standing: tuple[Events
 def test_a_frozen_owner_that_was_taken_over_commits_nothing_more(gated: str, tmp_path: Path) -> None:
     """L2: frozen between two chunks, taken over on purpose, and thawed: its next chunk is refused and it exits 76."""
     events = write_events(tmp_path / "big.csv", range(6_000))
-    with Watcher(gated) as watcher, Command(command(gated, events)) as zombie:
-        wait_until(lambda: watcher.progress(events).chunks >= 3, "three chunks")
-        between_chunks = frozen(zombie, lambda: watcher.session_states() == ["idle"])
-        with between_chunks, Command(command(gated, events, "--take-over")) as second:
+    with Watcher(gated) as watcher, Command(command(gated, events, pause_at=[301])) as zombie:
+        wait_until_paused(zombie)
+        with Command(command(gated, events, "--take-over")) as second:
             wait_until(lambda: watcher.progress(events).epoch == 2, "the take-over")
             zombie.send(signal.SIGCONT)
             assert zombie.wait() == 76, zombie.output

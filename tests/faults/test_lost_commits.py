@@ -23,6 +23,8 @@ from faults.kills import (
     assert_exact,
     command,
     frozen,
+    is_stopped,
+    wait_until_paused,
     write_events,
 )
 from pgonce.api.run import carry_out, order
@@ -37,13 +39,6 @@ EARLY_LINE, LATE_LINE = 1_000, 2_500
 def events(tmp_path: Path) -> Events:
     """A file of 40 chunks."""
     return write_events(tmp_path / "big.csv", range(ROWS))
-
-
-@pytest.fixture
-def run(own_server: OwnServer, events: Events) -> Iterator[Command]:
-    """The command, started over that file."""
-    with Command(command(own_server.dsn, events)) as running:
-        yield running
 
 
 def copy_cold(server: OwnServer, to: Path) -> None:
@@ -74,72 +69,74 @@ def until(server: OwnServer, running: Command, what: str, condition: Callable[[W
     assert not running.ended, running.output
 
 
-def until_line(server: OwnServer, running: Command, events: Events, line: int) -> None:
-    """Wait until a line is settled."""
-    until(server, running, f"line {line}", lambda watcher: watcher.progress(events).lines >= line)
-
-
 @contextmanager
 def held_at(server: OwnServer, running: Command, gate: int) -> Iterator[None]:
-    """Hold the run inside the COMMIT of a gate; it is let go when the block or the server ends."""
+    """Let a paused run go on into the COMMIT of a gate; it is let go from there when the block or the server ends."""
     with psycopg.connect(server.dsn, autocommit=True) as holder:
         holder.execute("select pg_advisory_lock(%s)", (gate,))
+        running.send(signal.SIGCONT)
         until(server, running, "a COMMIT at the gate", lambda watcher: watcher.waiting(gate))
         yield
 
 
-def take_commits_away(server: OwnServer, running: Command, events: Events, copy: Path) -> None:
-    """Put the copy in place while the command is frozen, and make sure that acknowledged commits are gone by that."""
-    with frozen(running):
-        before = stored(server, events)
-        go_back(server, copy)
-        assert stored(server, events).lines < before.lines
+def take_commits_away(server: OwnServer, events: Events, copy: Path) -> None:
+    """Put the copy in place while the command stands still; acknowledged commits are gone by that."""
+    before = stored(server, events)
+    go_back(server, copy)
+    assert stored(server, events).lines < before.lines
 
 
-def copied_early(server: OwnServer, running: Command, events: Events, copy: Path) -> Path:
-    """Copy the data when the first chunks are settled; the run goes on by itself afterwards."""
-    until_line(server, running, events, EARLY_LINE)
-    with frozen(running):
+@contextmanager
+def copied_early(server: OwnServer, events: Events, copy: Path, *pause_at: int) -> Iterator[Command]:
+    """Start the command, and copy the data when the first chunks are settled; it is still paused then."""
+    with Command(command(server.dsn, events, pause_at=[EARLY_LINE, *pause_at])) as running:
+        wait_until_paused(running)
         copy_cold(server, copy)
-    return copy
+        yield running
+
+
+def on_to_the_next_pause(running: Command) -> None:
+    """Let a paused command go on until it pauses again."""
+    running.send(signal.SIGCONT)
+    wait_until(lambda: not is_stopped(running), "the command to go on")
+    wait_until_paused(running)
 
 
 def assert_went_on(server: OwnServer, running: Command, events: Events) -> None:
     """The same start ended well, and exact."""
+    running.send(signal.SIGCONT)
     assert running.wait() == 0, running.output
     assert stored(server, events).epoch == 1
     assert_exact(server.dsn, [events])
 
 
-def test_a_live_run_goes_on_from_what_is_stored(
-    own_server: OwnServer, run: Command, events: Events, tmp_path: Path
-) -> None:
+def test_a_live_run_goes_on_from_what_is_stored(own_server: OwnServer, events: Events, tmp_path: Path) -> None:
     """E8: the compare-and-set finds another position, and the run reads the lost rows again."""
-    copy = copied_early(own_server, run, events, tmp_path / "copy")
-    until_line(own_server, run, events, LATE_LINE)
-    take_commits_away(own_server, run, events, copy)
-    assert_went_on(own_server, run, events)
+    with copied_early(own_server, events, tmp_path / "copy", LATE_LINE) as running:
+        on_to_the_next_pause(running)
+        take_commits_away(own_server, events, tmp_path / "copy")
+        assert_went_on(own_server, running, events)
 
 
 def test_a_commit_in_doubt_that_is_gone_with_those_before_it_is_not_taken_for_done(
-    own_server: OwnServer, run: Command, events: Events, tmp_path: Path
+    own_server: OwnServer, events: Events, tmp_path: Path
 ) -> None:
     """R3: the doubt is resolved by what is stored, and the loss of the earlier chunks is noticed as well."""
-    copy = copied_early(own_server, run, events, tmp_path / "copy")
-    until_line(own_server, run, events, LATE_LINE)
-    with held_at(own_server, run, CHUNK_GATE):
-        take_commits_away(own_server, run, events, copy)
-    assert_went_on(own_server, run, events)
+    with copied_early(own_server, events, tmp_path / "copy", LATE_LINE) as running:
+        on_to_the_next_pause(running)
+        with held_at(own_server, running, CHUNK_GATE), frozen(running):
+            take_commits_away(own_server, events, tmp_path / "copy")
+        assert_went_on(own_server, running, events)
 
 
 def test_commits_lost_between_the_last_chunk_and_the_finish_are_noticed(
-    own_server: OwnServer, run: Command, events: Events, tmp_path: Path
+    own_server: OwnServer, events: Events, tmp_path: Path
 ) -> None:
     """E8: `finished` requires that the end of the input is what is stored, not what is remembered."""
-    copy = copied_early(own_server, run, events, tmp_path / "copy")
-    with held_at(own_server, run, FINISH_GATE):
-        take_commits_away(own_server, run, events, copy)
-    assert_went_on(own_server, run, events)
+    with copied_early(own_server, events, tmp_path / "copy") as running:
+        with held_at(own_server, running, FINISH_GATE), frozen(running):
+            take_commits_away(own_server, events, tmp_path / "copy")
+        assert_went_on(own_server, running, events)
 
 
 def test_a_start_that_is_not_stored_any_more_gives_up_and_the_next_one_is_exact(
@@ -147,9 +144,10 @@ def test_a_start_that_is_not_stored_any_more_gives_up_and_the_next_one_is_exact(
 ) -> None:
     """L2: exit 76, nothing of it is committed any more; the same command again does the whole input."""
     copy_cold(own_server, tmp_path / "copy")
-    with Command(command(own_server.dsn, events)) as running:
-        until_line(own_server, running, events, LATE_LINE)
-        take_commits_away(own_server, running, events, tmp_path / "copy")
+    with Command(command(own_server.dsn, events, pause_at=[LATE_LINE])) as running:
+        wait_until_paused(running)
+        take_commits_away(own_server, events, tmp_path / "copy")
+        running.send(signal.SIGCONT)
         assert running.wait() == 76, running.output
         assert "lost acknowledged commits" in running.output
     with Command(command(own_server.dsn, events)) as again:
@@ -162,26 +160,27 @@ def test_another_start_under_the_same_epoch_is_not_mistaken_for_ones_own(
 ) -> None:
     """L2: after a loss epochs repeat; the token tells the starts apart, for a chunk and for the finish."""
     copy_cold(own_server, tmp_path / "copy")
-    with Command(command(own_server.dsn, events)) as old:
-        until_line(own_server, old, events, EARLY_LINE)
+    pausing = command(own_server.dsn, events, pause_at=[EARLY_LINE])
+    with Command(pausing) as old:
+        wait_until_paused(old)
         with held_at(own_server, old, gate), frozen(old):
             go_back(own_server, tmp_path / "copy")
-            with Command(command(own_server.dsn, events)) as new:
-                until_line(own_server, new, events, EARLY_LINE)
-                with Watcher(own_server.dsn) as watcher, frozen(new, lambda: watcher.session_states() == ["idle"]):
-                    old.send(signal.SIGCONT)
-                    assert old.wait() == 76, old.output
-                    assert not stored(own_server, events).finished
+            with Command(pausing) as new:
+                wait_until_paused(new)
+                old.send(signal.SIGCONT)
+                assert old.wait() == 76, old.output
+                assert not stored(own_server, events).finished
                 assert_went_on(own_server, new, events)
 
 
 def test_a_run_that_had_finished_and_is_gone_in_part_is_done_again(
-    own_server: OwnServer, run: Command, events: Events, tmp_path: Path
+    own_server: OwnServer, events: Events, tmp_path: Path
 ) -> None:
     """F2: the command answered with 0; then the database went back, and the same command again makes it true."""
-    copy = copied_early(own_server, run, events, tmp_path / "copy")
-    assert run.wait() == 0, run.output
-    go_back(own_server, copy)
+    with copied_early(own_server, events, tmp_path / "copy") as running:
+        running.send(signal.SIGCONT)
+        assert running.wait() == 0, running.output
+    go_back(own_server, tmp_path / "copy")
     assert not stored(own_server, events).finished
     with Command(command(own_server.dsn, events)) as again:
         assert again.wait() == 0, again.output
