@@ -187,6 +187,10 @@ class Watcher:
         """Return the pids of the sessions of pgonce in this database."""
         return [pid for (pid,) in self.rows(f"select pid {SESSIONS}")]
 
+    def session_states(self) -> list[str]:
+        """Return the states of the sessions of pgonce in this database."""
+        return [state for (state,) in self.rows(f"select state {SESSIONS}")]
+
     def waiting(self, gate: int) -> bool:
         """Say whether a COMMIT stands at a shut gate."""
         return bool(

@@ -12,7 +12,16 @@ import pytest
 
 from faults.conftest import OwnServer
 from faults.harness import wait_until
-from faults.kills import CHUNK_GATE, Command, Events, Watcher, assert_exact, command, write_events
+from faults.kills import (
+    CHUNK_GATE,
+    Command,
+    Events,
+    Watcher,
+    assert_exact,
+    command,
+    wait_until_paused,
+    write_events,
+)
 
 # A run that gives up has this long to say so after its chunk's deadline of one second.
 GIVE_UP_S_MAX = 10.0
@@ -69,11 +78,12 @@ def test_a_server_that_stays_down_ends_the_run_in_time_and_the_next_is_exact(
 ) -> None:
     """R1: exit 69 soon after the chunk's deadline; nothing waits for a server that is gone only to say goodbye."""
     dsn = own_server.dsn
-    with Command(command(dsn, events, "--chunk-deadline", "1")) as running:
+    with Command(command(dsn, events, "--chunk-deadline", "1", pause_at=[301])) as running:
+        wait_until_paused(running)
         with psycopg.connect(dsn, autocommit=True) as blocker, Watcher(dsn) as watcher:
-            wait_until(lambda: watcher.progress(events).chunks >= 3, "three chunks")
             blocker.execute("begin")
             blocker.execute("lock table pgonce.effect in share mode")
+            running.send(signal.SIGCONT)
             wait_until(lambda: watcher.session_states() == ["active"], "the run to stand in a statement")
             own_server.server.crash()
             blocker.close()
@@ -92,10 +102,11 @@ def test_a_server_that_goes_down_inside_commit_and_stays_down_leaves_the_outcome
 ) -> None:
     """R3: exit 77, neither success nor failure; the next start is exact."""
     dsn = own_server.dsn
-    with Command(command(dsn, events, "--chunk-deadline", "1")) as running:
+    with Command(command(dsn, events, "--chunk-deadline", "1", pause_at=[301])) as running:
+        wait_until_paused(running)
         with Watcher(dsn) as watcher, psycopg.connect(dsn, autocommit=True) as holder:
-            wait_until(lambda: watcher.progress(events).chunks >= 3, "three chunks")
             holder.execute("select pg_advisory_lock(%s)", (CHUNK_GATE,))
+            running.send(signal.SIGCONT)
             wait_until(lambda: watcher.waiting(CHUNK_GATE), "a COMMIT at the gate")
             own_server.server.crash()
         assert running.wait() == 77, running.output
