@@ -21,6 +21,7 @@
      |    +-- DefinitionChanged the job is stored with another definition
      |    +-- ContentTaken      this content was already taken under another identity
      +-- SchemaMismatch         the database's schema is not the one this code needs
+     +-- Inconclusive           a check could not be made: what it waits for was not seen
      +-- InvariantBroken        pgonce found its own promise broken; a bug, or foreign writes
 
 Each carries ``retryable`` (the same call may succeed later as it is) and ``maybe_committed`` (the
@@ -131,6 +132,12 @@ class ContentTaken(ConfigurationError):
 
 class SchemaMismatch(PgonceError):
     """The database's schema is missing, older or newer than this code. Run ``pgonce db migrate`` or update pgonce."""
+
+
+class Inconclusive(PgonceError):
+    """A check could not be made, so it says neither yes nor no. Look at what is named, then run it again."""
+
+    retryable = True
 
 
 class InvariantBroken(PgonceError):

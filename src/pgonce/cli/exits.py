@@ -30,6 +30,7 @@ _BY_CLASS: tuple[tuple[type[errors.PgonceError], int], ...] = (
     (errors.EventNotFound, CHECK_FOUND_SOMETHING),
     (errors.Permanent, FAILED_FOR_GOOD),
     (errors.InvariantBroken, INCONCLUSIVE),
+    (errors.Inconclusive, INCONCLUSIVE),
 )
 
 

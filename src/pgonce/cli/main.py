@@ -19,6 +19,7 @@ COMMANDS = {
     "db": "pgonce.cli.db:db",
     "events": "pgonce.cli.events:events",
     "job": "pgonce.cli.job:job",
+    "lab": "pgonce.cli.lab:lab",
     "plan": "pgonce.cli.plan:plan",
     "quarantine": "pgonce.cli.quarantine:quarantine",
     "reconcile": "pgonce.cli.reconcile:reconcile",

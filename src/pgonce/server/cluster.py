@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,9 +22,10 @@ from pgonce.server import watch
 from pgonce.server.find import Binaries
 from pgonce.server.place import Account, Place, explained
 
-USER = DATABASE = "pgonce"
 PORT = 5432
 """The number in the socket's name only: every cluster has a socket folder of its own."""
+MAINTENANCE_DATABASE = "postgres"
+"""The database that initdb makes."""
 READY_S_MAX = 120.0
 """Recovery replays at most some gigabytes of log (max_wal_size), which takes well under two minutes."""
 ORPHAN_S_MAX = 30.0
@@ -32,6 +34,9 @@ LOG_BYTES_MAX = 10_000_000
 """A log of ten megabytes is still opened by any editor; at the next start it is renamed to server.log.1."""
 LOG_TAIL_BYTES = 2000
 """The last lines of the log hold the reason why a server did not start."""
+
+PLAIN_PATH = re.compile(r"[\w./+-]+", re.ASCII)
+"""A path that PostgreSQL's lists of folders take as it is; others are quoted, and shown so."""
 
 SETTINGS = {
     "fsync": "on",
@@ -137,8 +142,8 @@ def dsn_of(place: Place, *, port: int = PORT) -> str:
     return make_conninfo(
         host=(place.folder / watch.SOCKET).read_text(),
         port=port,
-        user=USER,
-        dbname=DATABASE,
+        user=place.user,
+        dbname=place.database,
         hostaddr="",
         options="",
         sslmode="disable",
@@ -187,7 +192,7 @@ def spawn(argv: list[str | Path], *, log: Path, account: Account | None, keep: t
 
 
 def _initdb(new: Path, place: Place, binaries: Binaries, lock: int, *, throw_away: bool) -> None:
-    argv: list[str | Path] = [binaries.program("initdb"), "-D", new, "-U", USER, "--auth-local=trust"]
+    argv: list[str | Path] = [binaries.program("initdb"), "-D", new, "-U", place.user, "--auth-local=trust"]
     argv += ["--auth-host=scram-sha-256", "--encoding=UTF8", "--locale=C", "--data-checksums"]
     if binaries.version[0] >= 17:
         argv += ["--locale-provider=builtin", "--builtin-locale=C"]
@@ -196,8 +201,10 @@ def _initdb(new: Path, place: Place, binaries: Binaries, lock: int, *, throw_awa
     _checked(argv, place, lock)
     lines = "".join(f"{name} = '{value}'\n" for name, value in SETTINGS.items())
     _checked(["/bin/sh", "-c", 'cat >>"$0"', new / "postgresql.conf"], place, lock, text=lines)
-    single: list[str | Path] = [binaries.program("postgres"), "--single", "-F", "-j", "-D", new, "postgres"]
-    _checked(single, place, lock, text=f"create database {DATABASE};\n\n")
+    if place.database == MAINTENANCE_DATABASE:
+        return
+    single: list[str | Path] = [binaries.program("postgres"), "--single", "-F", "-j", "-D", new, MAINTENANCE_DATABASE]
+    _checked(single, place, lock, text=f"create database {place.database};\n\n")
 
 
 def _checked(argv: list[str | Path], place: Place, lock: int, *, text: str = "") -> None:
@@ -214,11 +221,12 @@ def _checked(argv: list[str | Path], place: Place, lock: int, *, text: str = "")
 
 
 def _options(sockets: Path, settings: Mapping[str, str], port: int | None) -> list[str]:
-    quoted = str(sockets).replace('"', '""')
+    text = str(sockets)
+    quoted = text if PLAIN_PATH.fullmatch(text) else '"' + text.replace('"', '""') + '"'
     every = {
         "port": str(port or PORT),
         "listen_addresses": "127.0.0.1" if port else "",
-        "unix_socket_directories": f'"{quoted}"',
+        "unix_socket_directories": quoted,
         "unix_socket_permissions": "0700",
         "logging_collector": "off",
     } | dict(settings)
@@ -254,5 +262,5 @@ def _remedy(said: str, place: Place) -> str:
     if "No space left" in said or shutil.disk_usage(places.nearest_existing(place.folder)).free < 1_000_000:
         return f"The disk of {str(place.folder)!r} is full: free some space, then run again."
     if "Read-only file system" in said or "Permission denied" in said:
-        return f"{str(place.folder)!r} cannot be written: make it writable, or set PGONCE_HOME to another folder."
-    return "Run again when the cause is gone, or set PGONCE_HOME to another folder."
+        return f"{str(place.folder)!r} cannot be written: make it so, or set PGONCE_HOME (a lab: --dir) to another one."
+    return "Run again when the cause is gone, or set PGONCE_HOME (a lab: --dir) to another folder."

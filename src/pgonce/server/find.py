@@ -66,6 +66,21 @@ def find_binaries(*, only: str | None = None) -> Binaries:
     )
 
 
+def find_version(version: tuple[int, int]) -> Binaries:
+    """Find exactly this (major, minor): the wheel's, PGONCE_PG_BIN's, or an installed one. Safe to re-run: it looks."""
+    named = os.environ.get("PGONCE_PG_BIN")
+    candidates = [("wheel", bin_dir) for bin_dir in _wheel_dirs()]
+    candidates += [("PGONCE_PG_BIN", Path(named).resolve())] if named else []
+    candidates += [("system", bin_dir) for bin_dir in _system_dirs()]
+    for origin, bin_dir in candidates:
+        if version_of(bin_dir) == version:
+            return Binaries(bin_dir, version, origin)
+    raise ConfigurationError(
+        f"no PostgreSQL {version[0]}.{version[1]} was found, and no other version will do here. "
+        "Install it with `pip install 'pgonce[embedded]'`, or set PGONCE_PG_BIN to its folder of programs."
+    )
+
+
 def version_of(bin_dir: Path) -> tuple[int, int] | None:
     """Return (major, minor) of the ``postgres`` in a folder, or None if it or ``initdb`` cannot be run there."""
     postgres = bin_dir / "postgres"

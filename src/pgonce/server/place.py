@@ -24,6 +24,8 @@ from pgonce.errors import ConfigurationError
 from pgonce.server import watch
 from pgonce.server.find import Binaries
 
+USER = DATABASE = "pgonce"
+"""The superuser of the user's own cluster, and the database that is made in it."""
 ROOTS_BASE = Path("/var/lib/pgonce")
 """Where clusters and binaries lie that root's server account cannot reach elsewhere."""
 ACCOUNTS = ("postgres", "nobody", "daemon")
@@ -45,10 +47,16 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder with everything of one cluster, and the account of its server (None: our own)."""
+    """A folder with everything of one cluster, the account of its server (None: our own), and who is its superuser.
+
+    ``sockets`` is the socket's folder where it was made already; else it is made when the server starts.
+    """
 
     folder: Path
     account: Account | None
+    user: str = USER
+    database: str = DATABASE
+    sockets: Path | None = None
 
     @property
     def pgdata(self) -> Path:
@@ -88,7 +96,7 @@ def locate(data_dir: Path | None) -> Place:
         return Place(asked, None)
     for folder in (asked, ROOTS_BASE / _key(asked)):
         with contextlib.suppress(OSError):
-            return Place(folder, _account_of((folder / watch.PGDATA).stat().st_uid))
+            return Place(folder, account_of((folder / watch.PGDATA).stat().st_uid))
     account = server_account()
     assert account is not None
     reachable = can_reach(account, nearest_existing(asked))
@@ -122,6 +130,8 @@ def make_folder(folder: Path, mode: int, *, owner: Account | None = None) -> Non
 
 def socket_folder(place: Place) -> Path:
     """Make and return the socket's folder: in the place, or a short one elsewhere if that path cannot be used."""
+    if place.sockets is not None:
+        return place.sockets
     folder = place.folder / "sock"
     text = str(folder)
     length = len(os.fsencode(text)) + len("/.s.PGSQL.65535")
@@ -228,10 +238,10 @@ def advice(error: OSError) -> str:
     """Say what an error of the file system means and what to do about it."""
     what = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{what}. Free some space there, or set PGONCE_HOME to a folder on another disk, then run again."
+        return f"{what}. Free some, or set PGONCE_HOME (TMPDIR, a lab: --dir) to one on another disk, then run again."
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
-        return f"{what}. Set PGONCE_HOME to a folder that you may write, then run again."
-    return f"{what} ({error}). Set PGONCE_HOME to another folder, then run again."
+        return f"{what}. Set PGONCE_HOME (TMPDIR, a lab: --dir) to one that you may write, then run again."
+    return f"{what} ({error}). Set PGONCE_HOME (TMPDIR, a lab: --dir) to another folder, then run again."
 
 
 def _identity(account: Account | None) -> dict[str, object]:
@@ -263,7 +273,8 @@ def _refuse_foreign(folder: Path) -> None:
             )
 
 
-def _account_of(uid: int) -> Account:
+def account_of(uid: int) -> Account:
+    """Return the account of a user id, named by the number if it has no name."""
     try:
         found = pwd.getpwuid(uid)
     except KeyError:
@@ -272,7 +283,7 @@ def _account_of(uid: int) -> Account:
 
 
 def _name_of(uid: int) -> str:
-    return _account_of(uid).name
+    return account_of(uid).name
 
 
 def _short_base(place: Place) -> Path:

@@ -100,7 +100,9 @@ class ScratchServer:
         """Give the user its password for TCP, which no other user of the machine knows."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(
-                sql.SQL("alter role {} password {}").format(sql.Identifier(cluster.USER), sql.Literal(self._password))
+                sql.SQL("alter role {} password {}").format(
+                    sql.Identifier(self._place.user), sql.Literal(self._password)
+                )
             )
 
     def _stop(self, *, throw_away: bool) -> None:
@@ -116,16 +118,18 @@ def scratch(
     binaries: Binaries | None = None,
     parent: Path | None = None,
     tcp: bool = False,
+    place: Place | None = None,
 ) -> Iterator[ScratchServer]:
     """Run a new, empty server until the end of the block or of the process, SIGKILL included; then nothing is left.
 
     ``settings`` are server settings for every start; ``parent`` is where its folder is made (by default the temporary
     folder; elsewhere if we are root and our server's account cannot reach it); ``tcp`` also listens on a free port of
-    127.0.0.1. Raises ConfigurationError or Unreachable as ``running`` does.
+    127.0.0.1; ``place`` is a fresh folder that was made already, with its account. Raises ConfigurationError or
+    Unreachable as ``running`` does.
     """
-    account = places.server_account()
+    account = place.account if place is not None else places.server_account()
     binaries = places.reachable_binaries(binaries or find_binaries(), account)
-    place = Place(_new_folder(parent, account), account)
+    place = place or Place(_new_folder(parent, account), account)
     server = ScratchServer(place, binaries, settings or {}, _free_port() if tcp else None)
     with contextlib.ExitStack() as use:
         use.callback(_wait_until_gone, place, watch.open_lock(place.folder / watch.WATCH), os.getpid())

@@ -90,7 +90,11 @@ def unpin(data_dir: Path | None = None, *, now: bool = False) -> tuple[str, ...]
     With users and without ``now`` it stays up until the last of them ended; with ``now`` it is stopped under them.
     Safe to re-run: without pin and server there is nothing to do.
     """
-    place = places.locate(data_dir)
+    return let_go(places.locate(data_dir), now=now)
+
+
+def let_go(place: Place, *, now: bool) -> tuple[str, ...]:
+    """Do what ``unpin`` does, for the server of a place."""
     if not place.folder.exists():
         return ()
     with control(place):
