@@ -80,7 +80,7 @@ run: .make/run ## apply the example payments; a second time finds them all appli
 
 .PHONY: test
 test: .make/test ## run the tests; narrow them with ARGS="tests/unit -k money"
-	@$(PYTEST) -n $(WORKERS) $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist loadgroup $(ARGS)
 
 .PHONY: check lint format types layers tidy
 check: lint format types layers tidy ## lint, format, types, layers and house rules; `make -k check` shows all findings

@@ -122,7 +122,7 @@ def run(names: tuple[str, ...], wrong: bool, as_json: bool, quiet: bool) -> int:
 
     Exit code 0: the money is exact everywhere. 3: it is not (so always with --wrong). 70: a scenario showed nothing.
     """
-    wanted = [one for one in chosen(names) if not (wrong and one.wrong is None and not names)]
+    wanted = _wanted(names, wrong=wrong)
     played = []
     inconclusive = []
     with _any_lab(quiet=quiet) as one_lab:
@@ -167,6 +167,17 @@ def write_report(output: Path, quiet: bool) -> int:
     report.write(output, report.page(pairs, found))
     click.echo(str(output))
     return COMPLETE
+
+
+def _wanted(names: tuple[str, ...], *, wrong: bool) -> list[the_lab.Scenario]:
+    try:
+        found = chosen(names)
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
+    playable = [one for one in found if one.wrong is not None or not wrong]
+    if not playable:
+        raise click.UsageError(f"the scenario {names[0]!r} has no wrong worker; play it without --wrong")
+    return playable
 
 
 @contextlib.contextmanager

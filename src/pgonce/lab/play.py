@@ -57,7 +57,6 @@ def play(lab: Lab, scenario: Scenario, *, wrong: bool = False, tell: Callable[[s
     with stage(lab, scenario.name) as on:
         for line in act(on):
             lines.append(line)
-            on.say("monitor", line.text(scenario.name))
             tell(line.text(f"{scenario.name} (wrong)" if wrong else scenario.name))
     if wrong and not any(line.damage for line in lines):
         raise Inconclusive(f"the wrong worker of {scenario.name!r} did no damage this time, so it shows nothing.")

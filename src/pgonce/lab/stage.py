@@ -86,8 +86,8 @@ class Stage:
 
     def execute(self, actor: str, connection: Connection, text: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement as an actor, and put it and its answer on the time line; return its rows."""
-        shown = " ".join(text.split())
-        self.say(actor, shown if not values else f"{shown}  {list(values)}")
+        shown = psycopg.ClientCursor(connection).mogrify(text, values or None)
+        self.say(actor, " ".join(shown.split()))
         try:
             cursor = connection.execute(text, values or None)
         except psycopg.Error as error:
@@ -233,13 +233,12 @@ def _sweep(folder: Path) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.communicate(timeout=2)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+    """End a process that did not end by itself, and close its pipes."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def _shown(rows: list[tuple[Any, ...]]) -> str:

@@ -259,7 +259,8 @@ def _log_tail(place: Place) -> str:
 
 
 def _remedy(said: str, place: Place) -> str:
-    if "No space left" in said or shutil.disk_usage(places.nearest_existing(place.folder)).free < 1_000_000:
+    told = any(words in said for words in ("No space left", "free disk space"))
+    if told or shutil.disk_usage(places.nearest_existing(place.folder)).free < 1_000_000:
         return f"The disk of {str(place.folder)!r} is full: free some space, then run again."
     if "Read-only file system" in said or "Permission denied" in said:
         return f"{str(place.folder)!r} cannot be written: make it so, or set PGONCE_HOME (a lab: --dir) to another one."

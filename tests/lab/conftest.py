@@ -1,0 +1,40 @@
+"""A throw-away lab, and folders to work in that are clean afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgonce import lab
+from pgonce.lab import envfile
+from pgonce.lab.home import Lab
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_lab_of_the_user() -> Iterator[None]:
+    """Nothing of the user's environment leads a lab astray, and no lab of the user's is touched."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [*envfile.MISLEADING, "LAB_DIR"]:
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def thrown_away() -> Iterator[Lab]:
+    """A lab for the tests of a module."""
+    with lab.throw_away() as made:
+        yield made
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder; the lab that is up there at the end is cleaned."""
+    folder = tmp_path / "a desk"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    yield folder
+    os.chdir(folder)
+    lab.clean({})
