@@ -6,7 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pgonce.api.once import Once as Once
+    from pgonce.api.once import connect as connect
     from pgonce.api.run import run as run
+    from pgonce.db.guarded import GuardedConnection as GuardedConnection
     from pgonce.errors import *  # noqa: F403
     from pgonce.model.limits import Limits as Limits
     from pgonce.model.observer import Observer as Observer
@@ -45,12 +48,15 @@ _ERRORS = [
 # (the watcher of the embedded server, say) does not load them all.
 _HOMES = dict.fromkeys(_ERRORS, "pgonce.errors") | {
     "Counts": "pgonce.model.outcome",
+    "GuardedConnection": "pgonce.db.guarded",
     "Limits": "pgonce.model.limits",
+    "Once": "pgonce.api.once",
     "Observer": "pgonce.model.observer",
     "ReadingOptions": "pgonce.sources.options",
     "RunReport": "pgonce.model.report",
     "Step": "pgonce.model.observer",
     "Tally": "pgonce.model.outcome",
+    "connect": "pgonce.api.once",
     "run": "pgonce.api.run",
 }
 

@@ -14,7 +14,7 @@ from database.jobs import Desk, Watching, clerk_on, in_thread, soon, until, unti
 from pgonce.crashtest import boundary as at
 from pgonce.crashtest.boundary import PASS, Action, Boundary
 from pgonce.crashtest.proxy import Proxy
-from pgonce.engine import position
+from pgonce.engine import doubt
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.errors import OutcomeUnknown, PgonceError
 
@@ -198,8 +198,8 @@ def test_an_outcome_that_cannot_be_established_in_time_is_said_to_be_unknown(
     logged: Desk, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R3: neither success nor failure; the same command again finds out, and nothing is applied twice."""
-    monkeypatch.setattr(position, "RESOLVE_S_MIN", 0.3)
-    monkeypatch.setattr(position, "RESOLVE_SLICE_S", 0.1)
+    monkeypatch.setattr(doubt, "LOOK_S_MIN", 0.3)
+    monkeypatch.setattr(doubt, "SLICE_S", 0.1)
     with lost_inside_commit(logged, chunk_deadline_s=2.0) as (run, old, gate):
         with pytest.raises(OutcomeUnknown, match=r"COMMIT of chunk 2 of run 1 was sent.*Run the same command again"):
             run.result(timeout=30)  # type: ignore[attr-defined]

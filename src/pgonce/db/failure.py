@@ -10,6 +10,12 @@ from pgonce.model.policy import Decision, Failure, Phase, decide
 class CommitInDoubt(Exception):
     """COMMIT was sent and no definite answer came. Never success, never failure: it has to be resolved by a row."""
 
+    def pass_interrupt_on(self) -> None:
+        """Raise what interrupted COMMIT, if that is the reason of the doubt; to be called once it is resolved."""
+        cause = self.__cause__
+        if cause is not None and not isinstance(cause, Exception):
+            raise cause
+
 
 class DatabaseFailure(Exception):
     """A transaction ended without being applied; ``decision`` says what the policy makes of it."""
@@ -25,9 +31,10 @@ def standby(label: str) -> DatabaseFailure:
     return _of_code(f"the {label} is a standby that accepts no writes", "25006")
 
 
-def swallowed() -> DatabaseFailure:
+def swallowed(first: str | None) -> DatabaseFailure:
     """Say that a statement failed and somebody carried on: COMMIT would have rolled back without a word."""
-    return _of_code("a statement failed inside the transaction and the error was ignored", "25P02")
+    which = f"; the first that failed was {first}" if first else ""
+    return _of_code(f"a statement failed inside the transaction and the error was ignored{which}", "25P02")
 
 
 def ended_inside(status: str) -> DatabaseFailure:

@@ -18,8 +18,10 @@ from psycopg.pq import TransactionStatus
 
 from pgonce.db import failure
 from pgonce.db.connect import Target, connect
+from pgonce.db.deferred import deferred_signals
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure, failure_of
 from pgonce.db.statements import statement
+from pgonce.db.watchdog import Watchdog
 from pgonce.errors import ConfigurationError, Unreachable
 from pgonce.model.backoff import Backoff
 from pgonce.model.deadline import Deadline
@@ -55,6 +57,8 @@ class Transaction:
         """Whether the role may make temporary tables; known once the transaction is bounded."""
         self.runs_user_sql = False
         """Whether SQL of the user ran in it: what that deferred to COMMIT is to find the user's names there."""
+        self.first_failure: str | None = None
+        """The first statement of the user that failed, and why; it may have been swallowed."""
 
     @property
     def connection(self) -> psycopg.Connection:
@@ -75,6 +79,14 @@ class Transaction:
         """Run a statement of ``sql/statements`` and return its first row, or None."""
         found = self.rows(name, **parameters)
         return found[0] if found else None
+
+    def refuse_if_failed(self) -> None:
+        """Raise DatabaseFailure unless the transaction is open and nothing in it failed."""
+        status = self._connection.info.transaction_status
+        if status is TransactionStatus.INERROR:
+            raise failure.swallowed(self.first_failure)
+        if status is not TransactionStatus.INTRANS:
+            raise failure.ended_inside(status.name)
 
     def before_commit(self) -> None:
         """Resolve names at COMMIT as the user's own sessions do, if SQL of the user may have deferred something."""
@@ -115,12 +127,19 @@ class Session:
         self._backoff = backoff
         self._tell = tell
         self._connection: psycopg.Connection | None = None
+        self._watchdog = Watchdog()
         self.backend_pid: int | None = None
         self.backend_start: object = None
 
     def close(self) -> None:
         """Close the connection, if there is one."""
+        self._watchdog.close()
+        self._drop()
+
+    def _drop(self) -> None:
+        """Let go of the connection; the next transaction makes a new one."""
         if self._connection is not None:
+            self._watchdog.release()
             self._connection.close()
             self._connection = None
 
@@ -163,6 +182,12 @@ class Session:
         Raises DatabaseFailure when nothing was applied, CommitInDoubt when that cannot be told.
         """
         connection = self.connect(deadline)
+        with self._watchdog.watching(connection.fileno(), deadline.left_s()):
+            yield from self._transaction(connection, deadline, commit=commit, snapshot=snapshot)
+
+    def _transaction(
+        self, connection: psycopg.Connection, deadline: Deadline, *, commit: bool, snapshot: bool
+    ) -> Iterator[Transaction]:
         phase = Phase.CONNECTING
         try:
             connection.execute(statement("begin_snapshot" if snapshot else "begin", self.schema))
@@ -171,7 +196,7 @@ class Session:
             self._bound(transaction, deadline)
             yield transaction
             if commit:
-                self._refuse_if_failed(connection)
+                transaction.refuse_if_failed()
                 transaction.before_commit()
         except psycopg.Error as error:
             self._abandon()
@@ -204,30 +229,31 @@ class Session:
                 "hold. Connect as a role without that setting."
             )
 
-    @staticmethod
-    def _refuse_if_failed(connection: psycopg.Connection) -> None:
-        status = connection.info.transaction_status
-        if status is TransactionStatus.INERROR:
-            raise failure.swallowed()
-        if status is not TransactionStatus.INTRANS:
-            raise failure.ended_inside(status.name)
-
     def _commit(self, connection: psycopg.Connection, deadline: Deadline) -> None:
+        """Send COMMIT and look at what it answers; after anything but COMMIT the connection is not used again."""
+        tag = None
         try:
-            tag = connection.execute("commit").statusmessage
+            with deferred_signals():
+                tag = self._answer_to_commit(connection, deadline)
+        except BaseException as error:
+            self._drop()
+            if tag == "COMMIT":
+                error.add_note("the transaction was committed before this")
+            raise
+        if tag != "COMMIT":
+            self._drop()
+            raise failure.rolled_back(tag or "no tag")
+
+    def _answer_to_commit(self, connection: psycopg.Connection, deadline: Deadline) -> str | None:
+        try:
+            return connection.execute("commit").statusmessage
         except psycopg.Error as error:
             outcome = self._failure(error, Phase.COMMIT, deadline)
             if outcome.decision.verdict is Verdict.AMBIGUOUS:
-                self.close()
                 raise CommitInDoubt(f"COMMIT was sent and its outcome is not known: {outcome}") from error
-            self._abandon()
             raise outcome from error
         except BaseException as error:
-            self.close()
             raise CommitInDoubt("COMMIT was interrupted before its answer came") from error
-        if tag != "COMMIT":
-            self._abandon()
-            raise failure.rolled_back(tag or "no tag")
 
     def _abandon(self) -> None:
         """Roll back; a connection that cannot even do that is closed, so that nobody meets it again."""
@@ -239,13 +265,13 @@ class Session:
                 return
             connection.execute("rollback")
         except psycopg.Error:
-            self.close()
+            self._drop()
             return
         except BaseException:
-            self.close()
+            self._drop()
             raise
         if connection.broken:
-            self.close()
+            self._drop()
 
 
 def default_random() -> float:

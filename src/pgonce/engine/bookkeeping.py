@@ -47,6 +47,7 @@ class Clerk:
                 if failure.decision.verdict is not Verdict.TRANSIENT or until.passed:
                     raise outcome_of(failure) from failure
             except CommitInDoubt as doubt:
+                doubt.pass_interrupt_on()
                 if until.passed:
                     raise OutcomeUnknown(f"{doubt}. It is safe to run the same command again.") from doubt
             else:

@@ -77,7 +77,7 @@ class _Rehearsal(Session):
     def transaction(self, deadline: Deadline, *, commit: bool = True, snapshot: bool = False) -> Iterator[Transaction]:
         """Hand out the open transaction; its end is not this one's business."""
         if self._open.connection.info.transaction_status.name == "INERROR":
-            raise swallowed()
+            raise swallowed(self._open.first_failure)
         try:
             yield self._open
         except Redo as redo:

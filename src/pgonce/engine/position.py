@@ -10,19 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Session, Transaction
 from pgonce.engine.apply import Settled
 from pgonce.engine.bookkeeping import Clerk
-from pgonce.errors import Interrupted, LeaseLost, OutcomeUnknown, Unreachable
+from pgonce.engine.doubt import established
+from pgonce.errors import LeaseLost
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
-
-# An in-doubt commit is worth waiting for even when the chunk's own deadline is nearly over.
-RESOLVE_S_MIN = 10.0
-
-# The lock that resolves a commit is asked for in slices, so that a stuck server does not hide the deadline.
-RESOLVE_SLICE_S = 2.0
 
 
 class PositionLost(Exception):
@@ -91,25 +85,15 @@ def committed(clerk: Clerk, held: Held, deadline: Deadline) -> bool:
     Raises OutcomeUnknown at the deadline, LeaseLost when the start's row is not ours any more.
     Safe to re-run: yes; it only reads.
     """
-    until = Deadline.after(max(deadline.left_s(), RESOLVE_S_MIN), deadline.clock)
-    last, interrupted, tries = "no answer", False, 0
-    while True:
-        slice_ = Deadline.after(min(RESOLVE_SLICE_S, until.left_s()), deadline.clock)
-        try:
-            if tries:
-                clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), until.left_s()))
-            with clerk.session.transaction(slice_, commit=False) as transaction:
-                row = transaction.row("lock_start", run_id=held.run_id, epoch=held.epoch)
-            return _moved(row, held)
-        except (DatabaseFailure, Unreachable, CommitInDoubt, Interrupted) as failure:
-            last, interrupted = str(failure), isinstance(failure, Interrupted)
-        tries += 1
-        if until.passed or interrupted:
-            raise OutcomeUnknown(
-                f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it "
-                f"took place could not be established in time ({last}). Run the same command again: the stored "
-                "position decides, and nothing is applied twice."
-            )
+    row = established(
+        clerk,
+        lambda transaction: transaction.row("lock_start", run_id=held.run_id, epoch=held.epoch),
+        deadline,
+        unknown=f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it "
+        "took place could not be established in time ({reason}). Run the same command again: the stored position "
+        "decides, and nothing is applied twice.",
+    )
+    return _moved(row, held)
 
 
 def require_stored(transaction: Transaction, held: Held) -> None:

@@ -117,7 +117,9 @@ class Settler:
             except PositionLost:
                 raise self._reset(line) from None
             except CommitInDoubt as doubt:
-                if committed(self.clerk, self.held, deadline):
+                was_committed = committed(self.clerk, self.held, deadline)
+                doubt.pass_interrupt_on()
+                if was_committed:
                     return self._commit_seen(settled, moved)
                 self._tell_retry(None, str(doubt))
                 attempts += 1

@@ -1,0 +1,143 @@
+"""The guarded transaction for a program of one's own, and the loop that runs it again where that is safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from pgonce.api.database import opened
+from pgonce.db.failure import CommitInDoubt, DatabaseFailure
+from pgonce.db.guarded import GuardedConnection, guarded
+from pgonce.db.statements import DEFAULT_SCHEMA
+from pgonce.db.transaction import Transaction
+from pgonce.engine.bookkeeping import MISSING_RIGHT, Clerk
+from pgonce.engine.doubt import established
+from pgonce.errors import ConfigurationError, EffectFailed, OutcomeUnknown, Permanent, PgonceError, Retryable
+from pgonce.model.deadline import Deadline
+from pgonce.model.limits import ATTEMPTS, CHUNK_DEADLINE_S
+from pgonce.model.policy import Verdict
+
+Result = TypeVar("Result")
+Look = Callable[[GuardedConnection], bool]
+"""Says whether the transaction in doubt was committed: by a row that it changed and that existed before, read under its
+lock (``select ... for update``), or for a new key by inserting it ``on conflict do nothing`` and then reading it."""
+
+UNKNOWN = "COMMIT was sent and its answer was lost; whether it took place could not be established in time ({reason})."
+
+
+LOST = "the connection was lost at COMMIT, and nothing was applied. Run it again."
+
+
+class Once:
+    """A connection to one database, for guarded transactions. Made by ``pgonce.connect``; for one thread at a time."""
+
+    def __init__(self, clerk: Clerk) -> None:
+        self._clerk = clerk
+
+    @contextmanager
+    def transaction(
+        self, *, deadline_s: float = CHUNK_DEADLINE_S, look: Look | None = None
+    ) -> Iterator[GuardedConnection]:
+        """Run a block in one READ COMMITTED transaction and commit it durably, or roll it back whole.
+
+        ``deadline_s`` bounds everything in seconds: connecting, statements, locks, COMMIT. ``look`` resolves a COMMIT
+        whose answer was lost.
+        Raises Retryable when nothing was applied and another try may succeed; Permanent or EffectFailed when it would
+        not; ConfigurationError for what the block may not do; OutcomeUnknown when COMMIT was sent and nobody can tell.
+        Safe to re-run: after every exception but OutcomeUnknown, for which one has to look first.
+        """
+        deadline = Deadline.after(deadline_s, self._clerk.clock)
+        try:
+            with self._clerk.session.transaction(deadline) as transaction, guarded(transaction) as connection:
+                yield connection
+        except DatabaseFailure as failure:
+            raise exception_of(failure) from failure
+        except CommitInDoubt as doubt:
+            if not self._was_committed(doubt, look, deadline):
+                raise Retryable(LOST) from doubt
+
+    def do(
+        self,
+        body: Callable[[GuardedConnection], Result],
+        *,
+        attempts: int = ATTEMPTS,
+        deadline_s: float = CHUNK_DEADLINE_S,
+        look: Look | None = None,
+    ) -> Result:
+        """Call ``body`` in a guarded transaction until one is committed for certain; return what it returned then.
+
+        Tried again, from its first statement, is what was certainly not applied and may succeed: with full jitter, at
+        most ``attempts`` times, within ``deadline_s`` seconds. Waiting for a lock or a connection uses up no attempt.
+        Raises as ``transaction`` does.
+        Safe to re-run: ``body`` has to be: it may be called several times, and all but the last were rolled back.
+        """
+        clerk = self._clerk
+        deadline = Deadline.after(deadline_s, clerk.clock)
+        used = tries = 0
+        while True:
+            try:
+                with clerk.session.transaction(deadline) as transaction, guarded(transaction) as connection:
+                    result = body(connection)
+            except CommitInDoubt as doubt:
+                if self._was_committed(doubt, look, deadline):
+                    break
+                used += 1
+                last: PgonceError = Retryable(LOST)
+            except DatabaseFailure as failure:
+                decision = failure.decision
+                used += decision.burns_attempt
+                last = exception_of(failure)
+                spent = decision.retries is not None and tries >= decision.retries
+                if decision.verdict is not Verdict.TRANSIENT or spent:
+                    raise last from failure
+            else:
+                break
+            tries += 1
+            if used >= attempts or deadline.passed:
+                raise last
+            clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), deadline.left_s()))
+        return result
+
+    def _was_committed(self, doubt: CommitInDoubt, look: Look | None, deadline: Deadline) -> bool:
+        if look is None:
+            raise OutcomeUnknown(
+                f"{doubt}. Look at what the transaction would have changed, under a lock (select ... for update), "
+                "before you do it again; with look=... pgonce does that by itself."
+            ) from doubt
+
+        def looked(transaction: Transaction) -> bool:
+            with guarded(transaction) as connection:
+                return bool(look(connection))
+
+        found = established(self._clerk, looked, deadline, unknown=UNKNOWN)
+        doubt.pass_interrupt_on()
+        return found
+
+
+@contextmanager
+def connect(
+    dsn: str | None = None,
+    *,
+    embedded: bool = False,
+    schema: str = DEFAULT_SCHEMA,
+    application: str = "pgonce",
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Iterator[Once]:
+    """Open a database for guarded transactions: ``dsn``, what the environment names, else the embedded server.
+
+    ``application`` is the session's application_name; ``tell`` is told which database it is. The database needs
+    pgonce's schema. Raises Unreachable, SchemaMismatch or ConfigurationError.
+    Safe to re-run: yes.
+    """
+    with opened(dsn, embedded=embedded, schema=schema, application=application, tell=tell) as clerk:
+        yield Once(clerk)
+
+
+def exception_of(failure: DatabaseFailure) -> PgonceError:
+    """Turn a failed transaction into the exception that says what its caller can do."""
+    text = f"{failure}: {failure.decision.reason}. {failure.decision.remedy}"
+    if failure.sqlstate == MISSING_RIGHT:
+        return ConfigurationError(text, sqlstate=failure.sqlstate)
+    kinds = {Verdict.TRANSIENT: Retryable, Verdict.OPERATOR: Retryable, Verdict.BUG: EffectFailed}
+    return kinds.get(failure.decision.verdict, Permanent)(text, sqlstate=failure.sqlstate)
