@@ -127,6 +127,11 @@ expected-schema: .make/test ## write down the schema that the migrations make, f
 crash-campaign: .make/test ## run the long crash campaign (up to hours; needs a quiet machine)
 	@$(PYTEST) -m campaign --timeout=7200 -s $(ARGS)
 
+SECONDS ?= 60
+.PHONY: faults
+faults: .make/test ## a storm of kills, cuts and crashes for SECONDS=60, then the books have to be exact; ARGS="--seed 7"
+	@PYTHONPATH=tests $(BIN)/python tests/faults/storm.py --seconds $(SECONDS) $(ARGS)
+
 .PHONY: mutants
 mutants: .make/test ## plant known bugs in a copy, one at a time: the tests must catch each; ARGS="token" chooses by name
 	@$(BIN)/python tests/faults/mutants.py $(ARGS)

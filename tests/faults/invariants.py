@@ -145,6 +145,14 @@ _NOTHING = {
 }
 
 
+def books_are_right(dsn: str) -> list[str]:
+    """Say what does not hold in a database where everything was run to its end and nothing is left."""
+    wait_until_quiet(dsn)
+    with psycopg.connect(dsn) as connection:
+        found = {what: connection.execute(query).fetchall() for what, query in _NOTHING.items()}
+    return [f"{what}: {rows[:5]}" for what, rows in found.items() if rows]
+
+
 def check(scenario: Scenario, dsn: str, folder: Path, more_runs: Iterator[bool]) -> None:
     """Raise AssertionError naming what does not hold: the books, the leftovers, and that two more runs change nothing.
 
