@@ -9,6 +9,12 @@ import pytest
 
 from faults import storm
 
+DELETE_AN_EFFECT = """
+alter table pgonce.effect disable trigger all;
+delete from pgonce.effect where ctid = (select min(ctid) from pgonce.effect);
+alter table pgonce.effect enable trigger all;
+"""
+
 
 def test_after_a_short_storm_the_books_are_exact() -> None:
     """FAILURES 3.1: whatever was met in these seconds; a few of the kinds of harm always are."""
@@ -22,7 +28,7 @@ def test_after_a_short_storm_the_books_are_exact() -> None:
     ("change", "says"),
     [
         ("update account set balance = balance + 1 where name = 'a0'", "the accounts hold"),
-        ("set session_replication_role = replica; delete from pgonce.effect where amount_cents = 100", "no effect"),
+        (DELETE_AN_EFFECT, "no effect"),
     ],
 )
 def test_the_judge_sees_money_that_was_moved_behind_its_back(
