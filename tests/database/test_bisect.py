@@ -80,7 +80,7 @@ create trigger t before insert on log for each row execute function try_later()
 def test_an_exhausted_row_stays_pending_with_its_attempts_and_the_next_start_applies_it(
     desk: Desk, chunk_rows: int
 ) -> None:
-    """E7, R4, Q35, Q51: others are applied; the event is registered with payload, attempts and error; exit code 75."""
+    """E7, R4, R49, Q35, Q51: others are applied; the event is kept with payload, attempts and error; exit code 75."""
     desk.sql(LOG)
     desk.sql(TRY_LATER)
     desk.sql("insert into closed values ('2')")

@@ -53,7 +53,7 @@ def has_lost_its_session(watcher: Watcher) -> bool:
 
 @pytest.mark.parametrize("death", ["kill -9 of the backend", "immediate stop"])
 def test_a_run_goes_on_by_itself_when_the_server_is_back(own_server: OwnServer, events: Events, death: str) -> None:
-    """R1: one start, through three recoveries of the server."""
+    """R1, Q53: one start, through three recoveries of the server."""
     dsn = own_server.dsn
     with Command(command(dsn, events)) as running:
         for line in (1_000, 2_500, 4_000):
