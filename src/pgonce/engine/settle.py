@@ -106,6 +106,7 @@ class Settler:
         while True:
             if self.interrupted():
                 raise Interrupted(INTERRUPTED)
+            moved: Held | None = None
             try:
                 with self.clerk.session.transaction(deadline) as transaction:
                     settled, to = body(transaction)
@@ -118,6 +119,8 @@ class Settler:
                 raise self._reset(line) from None
             except CommitInDoubt as doubt:
                 if committed(self.clerk, self.held, deadline):
+                    if moved is None:
+                        raise self._reset(line) from doubt
                     return self._commit_seen(settled, moved)
                 self._tell_retry(None, str(doubt))
                 attempts += 1
