@@ -19,7 +19,7 @@ IN_DOUBT_ALWAYS = (
     "COMMIT in doubt, whatever the code."
 )
 UNKNOWN_IN_WORDS = (
-    "pgonce does not know it: nothing was applied, it is not tried again, no row is marked as failed, and the run "
+    "pgonce does not know it. Nothing was applied, it is not tried again, no row is marked as failed, and the run "
     "stops with the position before the chunk."
 )
 
