@@ -158,10 +158,9 @@ class Stage:
 
 @contextlib.contextmanager
 def beside(dsn: str) -> Iterator[psycopg.Connection]:
-    """Open a connection that waits for no standby and commits each statement; it may be lost with the server."""
-    with contextlib.closing(
-        psycopg.connect(make_conninfo(dsn, options="-c synchronous_commit=local"), autocommit=True)
-    ) as connection:
+    """Open a connection that waits for no standby, and for nothing for ever, and commits each statement."""
+    options = "-c synchronous_commit=local -c statement_timeout=30s"
+    with contextlib.closing(psycopg.connect(make_conninfo(dsn, options=options), autocommit=True)) as connection:
         yield connection
 
 
@@ -188,3 +187,33 @@ def stage_on(dsn: str, *, through: str | None = None, prepared: bool = False) ->
     session = session_on(through or dsn, said)
     with contextlib.closing(session):
         yield Stage(dsn, session, said)
+
+
+@contextlib.contextmanager
+def crash_within(dsn: str) -> Iterator[None]:
+    """Wait, when the block is left, until the server has ended every session for a crash in it, and recovered."""
+    with beside(dsn) as bystander:
+        yield
+
+        def is_lost() -> bool:
+            try:
+                bystander.execute("select 1")
+            except psycopg.OperationalError:
+                return True
+            return False
+
+        wait_until(is_lost, "the server to notice the crash")
+    wait_accepts(dsn)
+
+
+def wait_accepts(dsn: str) -> None:
+    """Wait until the server takes connections."""
+
+    def accepts() -> bool:
+        try:
+            psycopg.connect(dsn).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    wait_until(accepts, "the server to take connections")
