@@ -123,6 +123,10 @@ example-flights: .make/test ## collect a year of real flights; run it again and 
 expected-schema: .make/test ## write down the schema that the migrations make, for `pgonce db doctor`
 	@PYTHONPATH=tests $(BIN)/python tests/migration/write_expected_schema.py
 
+.PHONY: errors-page
+errors-page: .make/test ## write docs/reference/errors.md from the policy in the code
+	@PYTHONPATH=tests $(BIN)/python -m docs.errors_page
+
 .PHONY: crash-campaign
 crash-campaign: .make/test ## run the long crash campaign (up to hours; needs a quiet machine)
 	@$(PYTEST) -m campaign --timeout=7200 -s $(ARGS)

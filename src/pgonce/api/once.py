@@ -75,12 +75,14 @@ class Once:
         clerk = self._clerk
         deadline = Deadline.after(deadline_s, clerk.clock)
         used = tries = 0
+        results: list[Result] = []
         while True:
+            results.clear()
             try:
                 with clerk.session.transaction(deadline) as transaction, guarded(transaction) as connection:
-                    result = body(connection)
+                    results.append(body(connection))
             except CommitInDoubt as doubt:
-                if self._was_committed(doubt, look, deadline):
+                if self._was_committed(doubt, look if results else None, deadline):
                     break
                 used += 1
                 last: PgonceError = Retryable(LOST)
@@ -97,7 +99,7 @@ class Once:
             if used >= attempts or deadline.passed:
                 raise last
             clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), deadline.left_s()))
-        return result
+        return results[0]
 
     def _was_committed(self, doubt: CommitInDoubt, look: Look | None, deadline: Deadline) -> bool:
         if look is None:

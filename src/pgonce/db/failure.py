@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import psycopg
 
-from pgonce.model.policy import Decision, Failure, Phase, decide
+from pgonce.model.policy import Decision, Failure, Phase, Verdict, decide
+
+# The server's function that waits for a synchronous standby inside COMMIT. Its name comes with the notice and is never
+# translated; a RAISE WARNING in a deferred trigger has the same severity and SQLSTATE, but another function.
+SYNCHRONOUS_WAIT = "SyncRepWaitForLSN"
 
 
 class CommitInDoubt(Exception):
@@ -28,7 +32,7 @@ class DatabaseFailure(Exception):
 
 def standby(label: str) -> DatabaseFailure:
     """Say that the server is a standby: nothing can be written there, a primary may be back soon."""
-    return _of_code(f"the {label} is a standby that accepts no writes", "25006")
+    return _of_code(f"the {label} is a standby that accepts no writes", "25006", standby=True)
 
 
 def swallowed(first: str | None) -> DatabaseFailure:
@@ -60,9 +64,17 @@ def refused_by_check(message: str) -> DatabaseFailure:
     return _of_code(message, "P0001")
 
 
-def _of_code(message: str, sqlstate: str) -> DatabaseFailure:
-    decision = decide(Failure(phase=Phase.STATEMENT, severity="ERROR", sqlstate=sqlstate))
+def _of_code(message: str, sqlstate: str, *, standby: bool = False) -> DatabaseFailure:
+    decision = decide(Failure(phase=Phase.STATEMENT, severity="ERROR", sqlstate=sqlstate, standby=standby))
     return DatabaseFailure(message, decision, sqlstate=sqlstate)
+
+
+def tells_degraded(notice: psycopg.errors.Diagnostic) -> bool:
+    """Say whether a notice tells that COMMIT took place without the synchronous standby that it waited for."""
+    if notice.source_function != SYNCHRONOUS_WAIT:
+        return False
+    seen = Failure(phase=Phase.COMMIT, severity=notice.severity_nonlocalized, sqlstate=notice.sqlstate)
+    return decide(seen).verdict is Verdict.COMMITTED
 
 
 def failure_of(error: psycopg.Error, phase: Phase, *, schema: str, alive: bool, timed_out: bool) -> DatabaseFailure:

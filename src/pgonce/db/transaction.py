@@ -8,6 +8,7 @@ it. And a COMMIT that was sent but got no definite answer is neither success nor
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from psycopg.pq import TransactionStatus
 from pgonce.db import failure
 from pgonce.db.connect import Target, connect
 from pgonce.db.deferred import deferred_signals
-from pgonce.db.failure import CommitInDoubt, DatabaseFailure, failure_of
+from pgonce.db.failure import CommitInDoubt, DatabaseFailure, failure_of, tells_degraded
 from pgonce.db.statements import statement
 from pgonce.db.watchdog import Watchdog
 from pgonce.errors import ConfigurationError, Unreachable
@@ -43,6 +44,11 @@ TRANSACTION_SLACK_MS = 2_000
 
 # A server that is just starting answers within the first few tries; after them somebody may want to know.
 TRIES_BEFORE_TELLING = 6
+
+DEGRADED = (
+    "a COMMIT stands on this server alone: the wait for its synchronous standby was cancelled, or ended with its "
+    "connection. Until a standby has it, a failover would lose it; look after the standbys. This is said once"
+)
 
 Row = tuple[Any, ...]
 
@@ -105,7 +111,7 @@ class Session:
     """One connection to the primary, made when it is first needed and made again after it was lost.
 
     ``random`` gives numbers in [0, 1) for the backoff, ``sleep`` waits; both are handed in so that tests decide them.
-    ``tell`` is told when connecting takes long.
+    ``tell`` is told when connecting takes long, and once when a COMMIT stands on the primary alone.
     """
 
     def __init__(
@@ -130,6 +136,8 @@ class Session:
         self._watchdog = Watchdog()
         self.backend_pid: int | None = None
         self.backend_start: object = None
+        self.durability_degraded = False
+        """Whether a COMMIT, answered or not, went on without the synchronous standby that it waited for."""
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -171,7 +179,14 @@ class Session:
         found = connection.execute(statement("session_identity", self.schema), binary=True).fetchone()
         direct = found is not None and found[0] == connection.info.backend_pid
         self.backend_pid, self.backend_start = (found[0], found[1]) if found and direct else (None, None)
+        connection.add_notice_handler(self._hear)
         self._connection = connection
+
+    def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Look at a notice. Whatever is raised here, the driver keeps to itself."""
+        if not self.durability_degraded and tells_degraded(notice):
+            self.durability_degraded = True
+            self._tell(DEGRADED)
 
     @contextmanager
     def transaction(self, deadline: Deadline, *, commit: bool = True, snapshot: bool = False) -> Iterator[Transaction]:
@@ -179,7 +194,8 @@ class Session:
 
         ``commit=False`` rolls back at the end whatever happens: for reading, and for rehearsals. ``snapshot`` makes it
         REPEATABLE READ, so that all its statements see one state: for checks.
-        Raises DatabaseFailure when nothing was applied, CommitInDoubt when that cannot be told.
+        Raises DatabaseFailure when nothing was applied, CommitInDoubt when that cannot be told. This connection is
+        closed where the next try needs another one.
         """
         connection = self.connect(deadline)
         with self._watchdog.watching(connection.fileno(), deadline.left_s()):
@@ -200,7 +216,11 @@ class Session:
                 transaction.before_commit()
         except psycopg.Error as error:
             self._abandon()
-            raise self._failure(error, phase, deadline) from error
+            raise self._ended(self._failure(error, phase, deadline)) from error
+        except DatabaseFailure as outcome:
+            self._abandon()
+            self._ended(outcome)
+            raise
         except BaseException:
             self._abandon()
             raise
@@ -213,8 +233,16 @@ class Session:
         alive = self._connection is not None
         return failure_of(error, phase, schema=self.schema, alive=alive, timed_out=deadline.passed)
 
+    def _ended(self, outcome: DatabaseFailure) -> DatabaseFailure | CommitInDoubt:
+        """Close the connection if the next try needs another one, and say how the transaction ended."""
+        if outcome.decision.fresh_connection:
+            self._drop()
+        if outcome.decision.verdict is Verdict.AMBIGUOUS:
+            return CommitInDoubt(f"the server does not say whether it committed: {outcome}")
+        return outcome
+
     def _bound(self, transaction: Transaction, deadline: Deadline) -> None:
-        left_ms = min(max(SHORTEST_TIMEOUT_MS, int(deadline.left_s() * 1000)), LONGEST_TIMEOUT_MS)
+        left_ms = min(max(SHORTEST_TIMEOUT_MS, math.ceil(deadline.left_s() * 1000)), LONGEST_TIMEOUT_MS)
         found = transaction.row(
             "set_local", statement_ms=left_ms, transaction_ms=left_ms + TRANSACTION_SLACK_MS, check_ms=CLIENT_CHECK_MS
         )

@@ -106,6 +106,7 @@ class Settler:
         while True:
             if self.interrupted():
                 raise Interrupted(INTERRUPTED)
+            moved: Held | None = None
             try:
                 with self.clerk.session.transaction(deadline) as transaction:
                     settled, to = body(transaction)
@@ -120,6 +121,8 @@ class Settler:
                 was_committed = committed(self.clerk, self.held, deadline)
                 doubt.pass_interrupt_on()
                 if was_committed:
+                    if moved is None:
+                        raise self._reset(line) from doubt
                     return self._commit_seen(settled, moved)
                 self._tell_retry(None, str(doubt))
                 attempts += 1

@@ -2,8 +2,9 @@
 
 1. **After COMMIT was answered** nothing can undo the success; an error there is reported and changes nothing.
 2. **Before there is a connection** nothing was sent: try until the deadline, unless the server refused us by name.
-3. **COMMIT sent**: an ERROR is a certain abort. FATAL, PANIC, no answer or a time-out leave the outcome in doubt,
-   whatever the SQLSTATE. It is settled by reading a row that existed before, under its lock, on the primary.
+3. **COMMIT sent**: an ERROR is a certain abort, save for the few codes that themselves tell of doubt (08, 40003, XX:
+   the table says so). FATAL, PANIC, no answer or a time-out leave the outcome in doubt, whatever the SQLSTATE. It is
+   settled by reading a row that existed before, under its lock, on the primary. A WARNING comes beside a success.
 4. **BEGIN to the last statement**: COMMIT was not sent, so nothing was applied; the table decides whether to try again.
 
 An error that the table does not know is not retried, and no row is marked as failed for it. The table is `RULES`, one
@@ -63,15 +64,19 @@ class When(StrEnum):
     ALIVE = "connection alive"
     INTERRUPTED = "interrupted"
     ROLLED_BACK = "COMMIT answered ROLLBACK"
+    STANDBY = "on a standby"
+    READ_WRITE = "on the primary"
+    WARNED = "as a WARNING beside COMMIT's success"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """One error, as it was seen; no driver types.
 
-    ``severity`` is the server's ERROR, FATAL or PANIC, not localised, ``None`` if no server said anything;
+    ``severity`` is the server's ERROR, FATAL, PANIC or WARNING, not localised, ``None`` if no server said anything;
     ``constraint`` is qualified by its schema; ``ours`` holds the constraints that are pgonce's keys.
-    ``timed_out_by_us`` says that a limit set by pgonce had run out, or that pgonce itself sent the cancel.
+    ``timed_out_by_us`` says that a limit set by pgonce had run out, or that pgonce itself sent the cancel;
+    ``standby`` that the server said it was in recovery.
     """
 
     phase: Phase
@@ -83,6 +88,7 @@ class Failure:
     connection_alive: bool = True
     interrupted: bool = False
     commit_answered_rollback: bool = False
+    standby: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +133,13 @@ class Decision:
 
 
 _T, _P, _A = Verdict.TRANSIENT, Verdict.PERMANENT, Verdict.AMBIGUOUS
-_B, _O, _R = Verdict.BUG, Verdict.OPERATOR, Verdict.REPLAY_CHECK
+_B, _O, _R, _C = Verdict.BUG, Verdict.OPERATOR, Verdict.REPLAY_CHECK, Verdict.COMMITTED
 
 _AGAIN = "It is tried again by itself."
 _REPAIR_ROW = "Correct the row, or amend the event; the other rows are applied."
 _REPAIR_SQL = "Correct the SQL and run again; nothing was applied."
+_OUR_KEY = "A replay or a conflict is seen before it comes to this; pgonce reconcile finds what is wrong."
+_DEGRADED = "The commit stands, on this server alone until a standby has it; look after the standbys."
 _ASK_ADMIN = "Ask whoever runs the database, then run again; nothing was applied."
 
 RULES: tuple[Rule, ...] = (
@@ -150,16 +158,20 @@ RULES: tuple[Rule, ...] = (
     Rule("08P01", "protocol violation", _B, _A, "Check that driver, pooler and server fit together.",
          asked_retries=1, fresh=True),
     # What this server cannot do.
-    Rule("0A", "feature not supported", _B, _B, "Correct the SQL; after a change of tables, connect anew.",
-         asked_retries=1, fresh=True, connecting=_O),
+    Rule("0A000", "read-write refused at BEGIN", _T, _T, "A standby was reached; the primary is looked for again.",
+         When.NO_CONNECTION, burns=False, fresh=True),
+    Rule("0A000", "feature not supported", _B, _B, "Correct the SQL; after a change of tables, connect anew.",
+         asked_retries=1, fresh=True),
+    # The server committed, and has something to say about it.
+    Rule("01000", "wait for a synchronous standby cancelled", _C, _C, _DEGRADED, When.WARNED, burns=False),
     # Data, and the user's constraints.
     Rule("22", "data exception", _P, _P, _REPAIR_ROW),
     Rule("23", "integrity constraint violation", _P, _P, _REPAIR_ROW),
     Rule("23503", "foreign key violation", _P, _P, "Apply the row that is referred to first, or correct the reference.",
          asked_retries=1),
-    Rule("23505", "unique violation", _R, _R, "The stored row is read and compared.", When.OUR_KEY),
+    Rule("23505", "unique violation", _R, _R, _OUR_KEY, When.OUR_KEY),
     Rule("23505", "unique violation", _P, _P, _REPAIR_ROW, When.OTHER_KEY),
-    Rule("23P01", "exclusion violation", _R, _R, "The stored row is read and compared.", When.OUR_KEY),
+    Rule("23P01", "exclusion violation", _R, _R, _OUR_KEY, When.OUR_KEY),
     Rule("23P01", "exclusion violation", _P, _P, _REPAIR_ROW, When.OTHER_KEY),
     Rule("44", "with check option violation", _P, _P, _REPAIR_ROW),
     Rule("54", "program limit exceeded", _P, _P, _REPAIR_ROW),
@@ -170,7 +182,9 @@ RULES: tuple[Rule, ...] = (
     Rule("25P01", "no active SQL transaction", _B, _B, "Take COMMIT and ROLLBACK out of the effect's SQL."),
     Rule("2D000", "invalid transaction termination", _B, _B, "Do not call a procedure that commits from the effect."),
     Rule("25006", "read-only transaction", _T, _T, "A standby was reached; the primary is looked for again.",
-         burns=False, fresh=True),
+         When.STANDBY, burns=False, fresh=True),
+    Rule("25006", "read-only transaction", _B, _B, "Take what makes the transaction read-only out of the effect.",
+         When.READ_WRITE),
     Rule("25P02", "failed transaction", _B, _B, "An earlier error was swallowed; let the first one pass through."),
     Rule("25P03", "idle in transaction time-out", _T, _A, "If it comes again: use smaller chunks, or raise the limit.",
          retries=1, fresh=True),
@@ -208,15 +222,17 @@ RULES: tuple[Rule, ...] = (
     Rule("57014", "query cancelled", _T, _T, _AGAIN, When.OUR_LIMIT),
     Rule("57014", "query cancelled", _O, _T, "Somebody cancelled it; find out why, then run again.", When.OTHER_CANCEL,
          burns=False),
+    Rule("57P01", "wait for a synchronous standby ended", _C, _C, _DEGRADED, When.WARNED, burns=False, fresh=True),
     Rule("57P01", "admin shutdown", _T, _A, _AGAIN, fresh=True),
     Rule("57P02", "crash shutdown", _T, _A, _AGAIN, fresh=True),
-    Rule("57P03", "cannot connect now", _T, _T, "The server starts or recovers; it is tried until the deadline.",
+    Rule("57P03", "cannot connect now", _T, _A, "The server starts or recovers; it is tried until the deadline.",
          burns=False, fresh=True),
     Rule("57P04", "database dropped", _O, _A, "The database is gone; check the address.", burns=False, fresh=True,
          connecting=_O),
-    Rule("57P05", "idle session time-out", _T, _T, _AGAIN, burns=False, fresh=True),
+    Rule("57P05", "idle session time-out", _T, _A, _AGAIN, burns=False, fresh=True),
     # The server itself.
     Rule("58", "system error", _O, _O, "Check the server's disks and log before running again.", burns=False),
+    # A shard's node that is lost inside COMMIT is told by an ERROR of this class: in doubt, so the row is read.
     Rule("XX000", "internal error", _B, _A, "Keep the message and the server's log; report it.", asked_retries=1),
     Rule("XX001", "data corrupted", _O, _A, "Stop writing to this server and restore or repair it.", burns=False),
     Rule("XX002", "index corrupted", _O, _A, "Stop writing to this server and rebuild the index.", burns=False),
@@ -244,14 +260,47 @@ _HOLDS: dict[When, Callable[[Failure], bool]] = {
     When.ROLLED_BACK: lambda failure: failure.commit_answered_rollback,
     When.LOST: lambda failure: not failure.connection_alive,
     When.ALIVE: lambda failure: failure.connection_alive,
+    When.STANDBY: lambda failure: failure.standby,
+    When.READ_WRITE: lambda failure: not failure.standby,
+    When.WARNED: lambda failure: failure.phase is Phase.COMMIT and failure.severity == "WARNING",
 }
+
+
+_PHASES: dict[When, tuple[Phase, ...]] = {
+    When.NO_CONNECTION: (Phase.CONNECTING,),
+    When.INTERRUPTED: (Phase.STATEMENT, Phase.COMMIT),
+    When.ROLLED_BACK: (Phase.COMMIT,),
+    When.LOST: (Phase.STATEMENT, Phase.COMMIT),
+    When.ALIVE: (Phase.STATEMENT, Phase.COMMIT),
+    When.WARNED: (Phase.COMMIT,),
+}
+"""Circumstances that exist in some of the phases only."""
+
+
+def verdict_of(rule: Rule, phase: Phase) -> Verdict | None:
+    """Return the verdict of a rule while connecting, before COMMIT or at a COMMIT that was answered with an ERROR.
+
+    None where the rule cannot be the one that holds. ``AFTER`` needs no rule: the commit stands.
+    """
+    stood_in = rule.when is When.ANY and rule is not UNKNOWN and _stands_in(rule.code)
+    if (stood_in and phase is Phase.CONNECTING) or phase not in _PHASES.get(rule.when, tuple(Phase)):
+        return None
+    return {Phase.CONNECTING: rule.connecting, Phase.STATEMENT: rule.before, Phase.COMMIT: rule.at_commit}.get(phase)
+
+
+def _stands_in(code: str) -> bool:
+    """Say whether a rule of its own holds for a code as long as there is no connection."""
+    return any(rule.when is When.NO_CONNECTION for rule in rules_of(code))
+
+
+def rules_of(code: str) -> tuple[Rule, ...]:
+    """List the rules among which one of a SQLSTATE is chosen: those of the code itself, else those of its class."""
+    return _RULES_BY_CODE.get(code) or _RULES_BY_CODE.get(code[:2], ())
 
 
 def rule_for(failure: Failure) -> Rule:
     """Find the rule of a failure: by its SQLSTATE, else its class, else its circumstance; UNKNOWN if there is none."""
-    code = failure.sqlstate or ""
-    candidates = _RULES_BY_CODE.get(code) or _RULES_BY_CODE.get(code[:2], ())
-    return next((rule for rule in candidates if _HOLDS[rule.when](failure)), UNKNOWN)
+    return next((rule for rule in rules_of(failure.sqlstate or "") if _HOLDS[rule.when](failure)), UNKNOWN)
 
 
 def decide(failure: Failure) -> Decision:
@@ -266,7 +315,7 @@ def decide(failure: Failure) -> Decision:
         return _decision(rule, failure, rule.connecting, rule.remedy)
     if failure.phase is Phase.STATEMENT:
         return _decision(rule, failure, rule.before, rule.remedy)
-    if failure.severity == "ERROR" or failure.commit_answered_rollback:
+    if failure.severity == "ERROR" or failure.commit_answered_rollback or rule.when is When.WARNED:
         return _decision(rule, failure, rule.at_commit, rule.remedy)
     return _decision(rule, failure, Verdict.AMBIGUOUS, "The outcome is read from the position row, under its lock.")
 

