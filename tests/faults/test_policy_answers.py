@@ -113,7 +113,7 @@ DEFERRED = [
 def test_a_deferred_constraint_fails_at_commit(stage: Stage, sqlstate: str, text: str) -> None:
     """All statements succeeded; COMMIT is answered with an ERROR, which is a certain abort."""
     told = stage.attempt(write_then("set constraints all deferred", text))
-    assert told == Told(P, sqlstate, burns=True, kept=True)
+    assert told == Told(P, sqlstate, burns=True, kept=False)
     assert "COMMIT was sent" in stage.last.decision.reason  # type: ignore[union-attr]
     assert not stage.is_applied()
     assert stage.heals()
@@ -130,7 +130,7 @@ def test_a_trigger_that_raises_at_commit(stage: Stage, code: str) -> None:
     )
     told = stage.attempt(write_then("insert into public.account values (2, 5)"))
     in_doubt = Told(Verdict.AMBIGUOUS, code, burns=None, kept=False)
-    assert told == (Told(P, code, burns=True, kept=True) if code == "P0001" else in_doubt)
+    assert told == (Told(P, code, burns=True, kept=False) if code == "P0001" else in_doubt)
     assert not stage.is_applied()
     assert stage.heals()
 

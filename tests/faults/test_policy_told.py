@@ -22,10 +22,10 @@ def decided(code: str, phase: Phase) -> tuple[Verdict, bool, bool]:
     special = {When.OUR_KEY, When.OUR_LIMIT, When.STANDBY, When.WARNED, When.NO_CONNECTION}
     [rule] = [rule for rule in rules_of(code) if rule.when not in special] or [None]
     if rule is None:
-        return Verdict.BUG, True, False
+        return Verdict.BUG, True, phase is Phase.COMMIT
     verdict = verdict_of(rule, phase)
     assert verdict is not None
-    return verdict, rule.burns, rule.fresh
+    return verdict, rule.burns, rule.fresh or phase is Phase.COMMIT
 
 
 @pytest.mark.parametrize("code", CODES)

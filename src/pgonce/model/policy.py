@@ -320,6 +320,10 @@ def decide(failure: Failure) -> Decision:
     return _decision(rule, failure, Verdict.AMBIGUOUS, "The outcome is read from the position row, under its lock.")
 
 
+_ENDED_BY = frozenset({Phase.CONNECTING, Phase.COMMIT})
+"""Where a failure leaves no connection to go on with: there is none yet, or nobody should meet it after that COMMIT."""
+
+
 def _decision(rule: Rule, failure: Failure, verdict: Verdict, remedy: str) -> Decision:
     retries = rule.retries if verdict is Verdict.TRANSIENT else 0
     began = failure.phase is not Phase.CONNECTING
@@ -331,7 +335,7 @@ def _decision(rule: Rule, failure: Failure, verdict: Verdict, remedy: str) -> De
         remedy=remedy,
         retries=retries,
         asked_retries=0 if in_doubt or verdict is Verdict.COMMITTED else rule.asked_retries,
-        fresh_connection=rule.fresh or in_doubt or not failure.connection_alive or not began,
+        fresh_connection=rule.fresh or in_doubt or not failure.connection_alive or failure.phase in _ENDED_BY,
     )
 
 
