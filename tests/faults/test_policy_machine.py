@@ -46,20 +46,21 @@ TOO_MUCH = "insert into public.big select repeat('x', 1000000) from generate_ser
 def small_disk(server: embedded.ScratchServer) -> Iterator[Path]:
     """Mount a small disk that belongs to the server's account; nothing is left of it."""
     folder = server.folder / "small"
-    folder.mkdir()
     account = server._place.account
     owner = f",uid={account.uid},gid={account.gid}" if account else f",uid={os.getuid()}"
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES},mode=0700{owner}", "tmpfs", str(folder)]
+    if shutil.which("mount") is None:
+        pytest.skip("there is no mount program to make a small disk with")
+    folder.mkdir()
     try:
         done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount program to make a small disk with")
-    if done.returncode:
-        pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
-    try:
-        yield folder
+        if done.returncode:
+            pytest.skip(f"no small disk can be mounted here: {done.stderr.splitlines()[0]}")
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
     finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
         folder.rmdir()
 
 
