@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pgonce.api.run import run as run
     from pgonce.errors import *  # noqa: F403
+    from pgonce.model.backoff import Backoff as Backoff
     from pgonce.model.limits import Limits as Limits
     from pgonce.model.observer import Observer as Observer
     from pgonce.model.observer import Step as Step
@@ -44,6 +45,7 @@ _ERRORS = [
 # Where each public name lives. It is imported when it is first used, so that a process that needs one room of pgonce
 # (the watcher of the embedded server, say) does not load them all.
 _HOMES = dict.fromkeys(_ERRORS, "pgonce.errors") | {
+    "Backoff": "pgonce.model.backoff",
     "Counts": "pgonce.model.outcome",
     "Limits": "pgonce.model.limits",
     "Observer": "pgonce.model.observer",

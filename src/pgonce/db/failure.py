@@ -6,18 +6,27 @@ import psycopg
 
 from pgonce.model.policy import Decision, Failure, Phase, decide
 
+OUR_KEYS = ("event_pkey", "effect_pkey")
+"""Keys of pgonce: who meets one compares what is stored, and never just tries again."""
+
 
 class CommitInDoubt(Exception):
     """COMMIT was sent and no definite answer came. Never success, never failure: it has to be resolved by a row."""
 
 
 class DatabaseFailure(Exception):
-    """A transaction ended without being applied; ``decision`` says what the policy makes of it."""
+    """A transaction ended without being applied; ``decision`` says what the policy makes of it.
 
-    def __init__(self, message: str, decision: Decision, *, sqlstate: str | None = None) -> None:
+    ``constraint`` is the one that the server named, qualified by its schema.
+    """
+
+    def __init__(
+        self, message: str, decision: Decision, *, sqlstate: str | None = None, constraint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.decision = decision
         self.sqlstate = sqlstate
+        self.constraint = constraint
 
 
 def standby(label: str) -> DatabaseFailure:
@@ -71,7 +80,7 @@ def failure_of(error: psycopg.Error, phase: Phase, *, schema: str, alive: bool, 
             severity=diag.severity_nonlocalized,
             sqlstate=error.sqlstate,
             constraint=constraint,
-            ours=frozenset(f"{schema}.{name}" for name in ("event_pkey", "effect_pkey")),
+            ours=frozenset(f"{schema}.{name}" for name in OUR_KEYS),
             timed_out_by_us=timed_out,
             connection_alive=alive,
         )
@@ -81,4 +90,4 @@ def failure_of(error: psycopg.Error, phase: Phase, *, schema: str, alive: bool, 
     code = f" [{error.sqlstate}]" if error.sqlstate else ""
     where = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
     message = " ".join(f"{text}{detail}{code}{where}".split())
-    return DatabaseFailure(message, decision, sqlstate=error.sqlstate)
+    return DatabaseFailure(message, decision, sqlstate=error.sqlstate, constraint=constraint)
