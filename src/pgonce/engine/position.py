@@ -7,8 +7,9 @@ updated before COMMIT, so a lock on it waits until the transaction in doubt has 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Session, Transaction
@@ -18,11 +19,17 @@ from pgonce.errors import Interrupted, LeaseLost, OutcomeUnknown, Unreachable
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
 
+Result = TypeVar("Result")
+
 # An in-doubt commit is worth waiting for even when the chunk's own deadline is nearly over.
 RESOLVE_S_MIN = 10.0
 
 # The lock that resolves a commit is asked for in slices, so that a stuck server does not hide the deadline.
 RESOLVE_SLICE_S = 2.0
+
+
+class NotEstablished(Exception):
+    """The rows to be looked at could not be had in time; the text says why."""
 
 
 class PositionLost(Exception):
@@ -92,24 +99,36 @@ def committed(clerk: Clerk, held: Held, deadline: Deadline) -> bool:
     Safe to re-run: yes; it only reads.
     """
     until = Deadline.after(max(deadline.left_s(), RESOLVE_S_MIN), deadline.clock)
-    last, interrupted, tries = "no answer", False, 0
+    try:
+        row = under_lock(clerk, until, lambda tx: tx.row("lock_start", run_id=held.run_id, epoch=held.epoch))
+    except NotEstablished as last:
+        raise OutcomeUnknown(
+            f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it took "
+            f"place could not be established in time ({last}). Run the same command again: the stored position "
+            f"decides, and nothing is applied twice. What became of it: pgonce resolve {held.run_id} --start "
+            f"{held.epoch} --chunk {held.chunks + 1}"
+        ) from last
+    return _moved(row, held)
+
+
+def under_lock(clerk: Clerk, until: Deadline, look: Callable[[Transaction], Result]) -> Result:
+    """Look at rows under their locks on the primary, waiting for who holds them in slices until the deadline.
+
+    Raises NotEstablished at the deadline, or when the run is asked to stop; what ``look`` raises.
+    Safe to re-run: yes, as often as ``look`` is; the transaction is rolled back.
+    """
+    tries = 0
     while True:
-        slice_ = Deadline.after(min(RESOLVE_SLICE_S, until.left_s()), deadline.clock)
+        slice_ = Deadline.after(min(RESOLVE_SLICE_S, until.left_s()), until.clock)
         try:
             if tries:
                 clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), until.left_s()))
             with clerk.session.transaction(slice_, commit=False) as transaction:
-                row = transaction.row("lock_start", run_id=held.run_id, epoch=held.epoch)
-            return _moved(row, held)
+                return look(transaction)
         except (DatabaseFailure, Unreachable, CommitInDoubt, Interrupted) as failure:
-            last, interrupted = str(failure), isinstance(failure, Interrupted)
-        tries += 1
-        if until.passed or interrupted:
-            raise OutcomeUnknown(
-                f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it "
-                f"took place could not be established in time ({last}). Run the same command again: the stored "
-                "position decides, and nothing is applied twice."
-            )
+            tries += 1
+            if until.passed or isinstance(failure, Interrupted):
+                raise NotEstablished(str(failure)) from failure
 
 
 def require_stored(transaction: Transaction, held: Held) -> None:

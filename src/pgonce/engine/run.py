@@ -257,7 +257,7 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
         used_up = count_used_up(transaction, order.job) if whole.pending.rows else 0
         return count_start(transaction, order.job, held.run_id, held.epoch), whole, used_up
 
-    start, whole, used_up = clerk.do(body)
+    start, whole, used_up = clerk.do(body, run_id=held.run_id)
     report = _report(clerk, source, order, held.run_id, held.epoch, start, whole, notes, shortcut=False)
     return replace(report, used_up=used_up)
 
