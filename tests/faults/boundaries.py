@@ -76,8 +76,8 @@ class Scenario:
 
     ``{folder}`` in arguments is where FILES lie. ``reads`` names the input; ``effects`` is the number and the sum in
     cents of all effects at the end, ``balances`` what the accounts come to. ``is_fresh`` begins with an empty database.
-    ``history`` counts the steps of events' histories at the end, ``versions`` the job's definitions. What ``only_reads``
-    has no COMMIT, and is failed everywhere each time.
+    ``history`` counts the steps of events' histories at the end, ``versions`` the job's definitions. ``only_reads``
+    says that there is no COMMIT: it is failed everywhere each time.
     """
 
     name: str

@@ -54,7 +54,7 @@ def resolve(*, place: Place, run_id: int | None, epoch: int | None, chunk: int |
         place.tell("nothing is in doubt: every start has ended")
     unknown = [one.run_id for one in found if not one.established]
     if unknown:
-        say(f"outcome unknown: {', '.join(f'run {number}' for number in unknown)}; neither committed nor rolled back")
+        say(f"outcome unknown: {', '.join(f'run {number}' for number in unknown)}; it is settled neither way yet")
     return OUTCOME_UNKNOWN if unknown else COMPLETE
 
 
