@@ -10,6 +10,7 @@ import pytest
 
 from database.jobs import Desk, Watching, frozen, make_order
 from database.test_in_doubt import failing
+from pgonce.api.database import opened
 from pgonce.crashtest import boundary as at
 from pgonce.engine.dryrun import rehearse
 from pgonce.errors import EffectFailed, InvariantBroken
@@ -166,6 +167,17 @@ def test_a_key_of_pgonce_is_not_tried_again_whatever_is_asked_for(booked: Desk) 
     with pytest.raises(InvariantBroken):
         booked.run(two(booked), effect=effect, retry_on={"23505": 9, "pgonce.effect_pkey": 9}, observer=observer)
     assert observer.retries == []
+
+
+def test_a_seed_makes_the_waits_repeatable(database: str) -> None:
+    """The jitter is drawn from the seed, for the chunks and for connecting; without one no two draws are alike."""
+
+    def draws(seed: int | None) -> list[float]:
+        with opened(database, seed=seed) as clerk:
+            return [clerk.random() for _ in range(5)]
+
+    assert draws(7) == draws(7) != draws(8)
+    assert draws(None) != draws(None)
 
 
 @pytest.mark.parametrize("sqlstate", ["XX000", "08P01"])
