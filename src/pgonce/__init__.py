@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pgonce.api.run import run as run
     from pgonce.db.guarded import GuardedConnection as GuardedConnection
     from pgonce.errors import *  # noqa: F403
+    from pgonce.model.backoff import Backoff as Backoff
     from pgonce.model.limits import Limits as Limits
     from pgonce.model.observer import Observer as Observer
     from pgonce.model.observer import Step as Step
@@ -47,6 +48,7 @@ _ERRORS = [
 # Where each public name lives. It is imported when it is first used, so that a process that needs one room of pgonce
 # (the watcher of the embedded server, say) does not load them all.
 _HOMES = dict.fromkeys(_ERRORS, "pgonce.errors") | {
+    "Backoff": "pgonce.model.backoff",
     "Counts": "pgonce.model.outcome",
     "GuardedConnection": "pgonce.db.guarded",
     "Limits": "pgonce.model.limits",

@@ -11,11 +11,12 @@ import pytest
 
 from database.jobs import Desk, in_thread, until_blocked
 from pgonce.db.failure import CommitInDoubt
-from pgonce.engine import amend as changes
-from pgonce.engine.amend import Amendment, amend, reopen, reopen_all_failed
+from pgonce.engine import retry
+from pgonce.engine.amend import Amendment, amend, reopen
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.events import get_event
 from pgonce.engine.reconcile import reconcile
+from pgonce.engine.retry import reopen_failed
 from pgonce.errors import ConfigurationError, EventNotFound, Permanent, RowRefused
 
 HISTORY = "select step, action, old_status, old_amount_cents, old_attempts, why from pgonce.event_history order by step"
@@ -240,16 +241,16 @@ def test_a_change_needs_a_reason_and_an_event(desk: Desk) -> None:
 
 def test_all_failed_events_are_reopened_in_small_transactions(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """--all-failed reopens those of the run or job that is named, any number of them, and says how many."""
-    monkeypatch.setattr(changes, "REOPENED_AT_A_TIME", 2)
+    monkeypatch.setattr(retry, "CHANGED_AT_A_TIME", 2)
     first = desk.csv([(f"a{n}", -1, "x") for n in range(5)] + [("ok", 1, "x")])
     second = desk.csv([("b", -1, "x")])
     desk.run(first)
     desk.run(second)
-    assert reopen_all_failed(desk.clerk, "pay", why="all of run 1", run_id=1) == 5
+    assert reopen_failed(desk.clerk, "pay", why="all of run 1", run_id=1).reopened == 5
     assert desk.sql("select run_id, touched from pgonce.run order by 1") == [(1, True), (2, False)]
     assert desk.statuses() == {**{f"a{n}": "pending" for n in range(5)}, "ok": "completed", "b": "failed"}
-    assert reopen_all_failed(desk.clerk, "pay", why="the rest") == 1
-    assert reopen_all_failed(desk.clerk, "pay", why="the rest") == 0
+    assert reopen_failed(desk.clerk, "pay", why="the rest").reopened == 1
+    assert reopen_failed(desk.clerk, "pay", why="the rest").reopened == 0
     assert desk.one("select count(*) from pgonce.event_history where action = 'reopened'") == 6
     assert desk.run(first).run.failed.rows == 5
     settled(desk, first)
@@ -296,7 +297,7 @@ def test_a_change_whose_commit_is_in_doubt_is_made_once(desk: Desk, commits: boo
         ("a", 1, "amended", "failed"), ("b", 1, "reopened", "failed")
     ]  # fmt: skip
     with losing_the_answer(clerk, commits=commits):
-        assert reopen_all_failed(clerk, "pay", why="all") == 1
+        assert reopen_failed(clerk, "pay", why="all").reopened == 1
     assert desk.statuses() == dict.fromkeys("abc", "pending")
 
 

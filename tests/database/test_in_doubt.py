@@ -194,13 +194,14 @@ def test_a_commit_that_ends_in_an_abort_after_all_is_done_again(logged: Desk) ->
 
 
 @pytest.mark.parametrize("ends", ["committed", "aborted"])
+@pytest.mark.parametrize("retry_on", [{}, {"23503": 9, "XX000": 9}])
 def test_an_outcome_that_cannot_be_established_in_time_is_said_to_be_unknown(
-    logged: Desk, ends: str, monkeypatch: pytest.MonkeyPatch
+    logged: Desk, ends: str, retry_on: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R3: neither success nor failure; the same command again finds out, and nothing is applied twice."""
+    """R3: neither success nor failure, whatever else is tried again; the same command again finds out."""
     monkeypatch.setattr(doubt, "LOOK_S_MIN", 0.3)
     monkeypatch.setattr(doubt, "SLICE_S", 0.1)
-    with lost_inside_commit(logged, chunk_deadline_s=2.0) as (run, old, gate):
+    with lost_inside_commit(logged, chunk_deadline_s=2.0, retry_on=retry_on) as (run, old, gate):
         with pytest.raises(OutcomeUnknown, match=r"COMMIT of chunk 2 of run 1 was sent.*Run the same command again"):
             run.result(timeout=30)  # type: ignore[attr-defined]
         assert OutcomeUnknown.maybe_committed

@@ -1,4 +1,4 @@
-"""The commands that write: what stands in the database before each, how it ends, and what it leaves."""
+"""The commands that write, and one that waits: what stands before each, how it ends, and what it leaves."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ OPEN_ACCOUNT = "insert into public.account (account) values ('z')"
 # Of several rows an account has, and of accounts without one, the aggregated form makes one update each, or none.
 FILES = {
     "settle.sql": (
+        "update public.account as a set balance = a.balance + c.cents\n"
+        "from (select account, sum(amount_cents) as cents from chunk group by account) as c\n"
+        "where a.account = c.account;\n"
+    ),
+    # Not now, as long as account z is not there.
+    "busy.sql": (
+        "do $$ begin\n"
+        "    if exists (select from chunk where account not in (select a.account from public.account as a)) then\n"
+        "        raise exception 'the account is busy' using errcode = '40001';\n"
+        "    end if;\n"
+        "end $$;\n"
         "update public.account as a set balance = a.balance + c.cents\n"
         "from (select account, sum(amount_cents) as cents from chunk group by account) as c\n"
         "where a.account = c.account;\n"
@@ -65,8 +76,8 @@ class Scenario:
 
     ``{folder}`` in arguments is where FILES lie. ``reads`` names the input; ``effects`` is the number and the sum in
     cents of all effects at the end, ``balances`` what the accounts come to. ``is_fresh`` begins with an empty database.
-    ``history`` counts the steps of events'
-    histories at the end, ``versions`` the job's definitions.
+    ``history`` counts the steps of events' histories at the end, ``versions`` the job's definitions. ``only_reads``
+    says that there is no COMMIT: it is failed everywhere each time.
     """
 
     name: str
@@ -80,6 +91,7 @@ class Scenario:
     history: int = 0
     versions: int = 1
     is_fresh: bool = False
+    only_reads: bool = False
 
     @property
     def code_again(self) -> int:
@@ -102,6 +114,11 @@ _BAD_ACCOUNT = (
     Before(arguments=_applying("accounts.csv", *_EFFECT, chunk_rows=3), code=1),
 )
 _ELSEWHERE = Before(sql="update pgonce.run set outcome = jsonb_set(outcome, '{cluster}', '\"another\"')")
+# One start uses up the budget of r04, whose account is not there; r07 fails.
+_BUSY = _applying(
+    "accounts.csv", "--effect", "{folder}/busy.sql", "--attempts", "9", "--backoff", "0.001", chunk_rows=3
+)
+_USED_UP = (Before(sql=ACCOUNTS), Before(arguments=_BUSY, code=75))
 _WHY = ("--job", "settle", "--why", "looked at it")
 _REOPEN = ("events", "reopen", "r04", *_WHY)
 _AMEND = ("events", "amend", "r07", "--amount", "7", *_WHY)
@@ -183,6 +200,28 @@ SCENARIOS = (
         **_BISECTED,
     ),
     Scenario(name="events-amend", arguments=_AMEND, before=_BAD_ACCOUNT, again=1, history=1, **_BISECTED),
+    Scenario(
+        name="retry-pending",
+        arguments=("retry", "--pending", "--budget", "2", *_WHY),
+        before=_USED_UP,
+        history=1,
+        **_BISECTED,
+    ),
+    Scenario(name="retry-failed", arguments=("retry", "--failed", *_WHY), before=_USED_UP, history=1, **_BISECTED),
+    Scenario(name="retry-named", arguments=("retry", "r07", "r04", *_WHY), before=_USED_UP, history=2, **_BISECTED),
+    Scenario(
+        name="run-granted",
+        arguments=_BUSY,
+        before=(*_USED_UP, Before(sql=OPEN_ACCOUNT), Before(arguments=("retry", "--pending", *_WHY))),
+        code=1,
+        reads="accounts.csv",
+        effects=(8, 448),
+        balances="a=155 b=206 c=17 d=0 z=70",
+        history=2,
+    ),
+    Scenario(
+        name="resolve", arguments=("resolve", "1", "--json"), before=(_EARLIER,), effects=(3, 1230), only_reads=True
+    ),
     Scenario(
         name="job-change",
         arguments=("job", "change", "settle", "--why", "the account moves", *_DEFINITION, "--ignore", "account"),

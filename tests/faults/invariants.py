@@ -30,13 +30,13 @@ _STATE = {
     " (outcome - 'cluster')::text, touched from pgonce.run order by run_id",
     "positions": f"select distinct on (t.run_id) {_RANK}, position, lines, digest, replay, input_name, ended_at is null"
     " from pgonce.start as t order by t.run_id, t.epoch desc",
-    "events": "select job, source, event_id, status, amount_cents, payload, error, adopted, line, fingerprint,"
+    "events": "select job, source, event_id, status, amount_cents, payload, error, adopted, line, fingerprint, granted,"
     f" {_RANK} from pgonce.event as t order by 1, 2, 3",
     "effects": "select job, source, event_id, amount_cents from pgonce.effect order by 1, 2, 3",
     "findings": f"select {_RANK}, line, kind, source, event_id, amount_cents, reason, raw from pgonce.finding as t"
     " order by 1, 2",
     "histories": "select job, source, event_id, step, action, old_status, old_amount_cents, old_payload, old_error,"
-    f" why, {_RANK} from pgonce.event_history as t order by 1, 2, 3, 4",
+    f" why, granted, {_RANK} from pgonce.event_history as t order by 1, 2, 3, 4",
 }
 _VOLATILE = re.compile(r"run \d+(?:, \d{4}-[^)]*)?")
 

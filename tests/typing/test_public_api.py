@@ -40,7 +40,15 @@ def settle(path: str | Path, dsn: str, watcher: pgonce.Observer) -> pgonce.RunRe
         ignore=["fetched_at"],
         types={"booked_on": "date"},
         reading=pgonce.ReadingOptions(format="csv", delimiter=";"),
-        limits=pgonce.Limits(checkpoint="chunk", chunk_rows=2, on_error="quarantine", max_rejected=10),
+        limits=pgonce.Limits(
+            checkpoint="chunk",
+            chunk_rows=2,
+            on_error="quarantine",
+            max_rejected=10,
+            retry_on={"23503": 2, "public.payment_account_fkey": 1},
+            backoff=pgonce.Backoff(first_s=0.05, cap_s=2),
+            seed=7,
+        ),
         dsn=dsn,
         observer=watcher,
         interrupted=lambda: False,
@@ -56,6 +64,7 @@ def test_a_report_is_typed_and_true(tmp_path: Path, database: str) -> None:
     assert_type(report.run, pgonce.Counts)
     assert_type(report.notes, tuple[str, ...])
     assert_type(report.exit_code, int)
+    assert_type(report.used_up, int)
     assert assert_type(report.run.applied, pgonce.Tally) == pgonce.Tally(rows=2, cents=1350)
     assert report.run.read + pgonce.Tally() == report.run.accounted
     assert watcher.rows == 2

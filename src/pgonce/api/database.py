@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ def opened(
     schema: str = DEFAULT_SCHEMA,
     application: str = "pgonce",
     backoff: Backoff | None = None,
+    seed: int | None = None,
     prepare: bool = True,
     tell: Callable[[str], None] = lambda _text: None,
     interrupted: Callable[[], bool] = lambda: False,
@@ -48,23 +50,25 @@ def opened(
 
     The embedded server gets its schema by itself; any other database has to have it (``pgonce db init``). ``prepare``
     False leaves the schema unchecked. ``tell`` is told once which database it is, without its password. ``interrupted``
-    ends every wait of the session once it says so, with Interrupted.
+    ends every wait of the session once it says so, with Interrupted. ``seed`` makes the jitter of its waits repeatable;
+    without it no two processes share one.
     Raises Unreachable, SchemaMismatch or ConfigurationError.
     """
     check_schema_name(schema)
     with target(dsn, embedded=embedded) as (chosen, is_embedded):
         tell(f"using the {chosen.label} (named by {chosen.named_by})")
         pace, sleep = backoff or Backoff(), _interruptible(interrupted)
+        draw = default_random if seed is None else random.Random(seed).random  # noqa: S311 - it only spreads waits
         session = Session(
             chosen,
             schema=schema,
             application=application,
-            random=default_random,
+            random=draw,
             sleep=sleep,
             backoff=pace,
             tell=tell,
         )
-        clerk = Clerk(session=session, clock=time.monotonic, sleep=sleep, random=default_random, backoff=pace)
+        clerk = Clerk(session=session, clock=time.monotonic, sleep=sleep, random=draw, backoff=pace)
         try:
             if prepare and is_embedded:
                 clerk.do(migrate)

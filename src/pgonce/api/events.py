@@ -10,6 +10,7 @@ from pgonce.engine import amend as changes
 from pgonce.engine import events
 from pgonce.engine.amend import Amendment, Changed
 from pgonce.engine.events import LISTED_EVENTS, Event, ListedEvent
+from pgonce.engine.retry import reopen_failed
 
 
 def get(event_id: str, *, job: str, source: str = "", **where: Any) -> Event:
@@ -43,9 +44,12 @@ def reopen(event_id: str, *, job: str, why: str, source: str = "", **where: Any)
 
 
 def reopen_all_failed(*, job: str, why: str, run_id: int | None = None, **where: Any) -> int:
-    """Reopen every failed event of a job or of one run of it; returns how many. Safe to re-run: yes."""
+    """Reopen every failed event of a job or of one run of it; returns how many.
+
+    Raises EventNotFound for a run that the job does not have. Safe to re-run: yes.
+    """
     with opened(**_named(where)) as clerk:
-        return changes.reopen_all_failed(clerk, job, why=why, run_id=run_id)
+        return reopen_failed(clerk, job, why=why, run_id=run_id).reopened
 
 
 def amend(

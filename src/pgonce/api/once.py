@@ -12,7 +12,7 @@ from pgonce.db.guarded import GuardedConnection, guarded
 from pgonce.db.statements import DEFAULT_SCHEMA
 from pgonce.db.transaction import Transaction
 from pgonce.engine.bookkeeping import MISSING_RIGHT, Clerk
-from pgonce.engine.doubt import established
+from pgonce.engine.doubt import NotEstablished, time_to_look, under_lock
 from pgonce.errors import ConfigurationError, EffectFailed, OutcomeUnknown, Permanent, PgonceError, Retryable
 from pgonce.model.deadline import Deadline
 from pgonce.model.limits import ATTEMPTS, CHUNK_DEADLINE_S
@@ -22,8 +22,6 @@ Result = TypeVar("Result")
 Look = Callable[[GuardedConnection], bool]
 """Says whether the transaction in doubt was committed: by a row that it changed and that existed before, read under its
 lock (``select ... for update``), or for a new key by inserting it ``on conflict do nothing`` and then reading it."""
-
-UNKNOWN = "COMMIT was sent and its answer was lost; whether it took place could not be established in time ({reason})."
 
 
 LOST = "the connection was lost at COMMIT, and nothing was applied. Run it again."
@@ -112,7 +110,13 @@ class Once:
             with guarded(transaction) as connection:
                 return bool(look(connection))
 
-        found = established(self._clerk, looked, deadline, unknown=UNKNOWN)
+        try:
+            found = under_lock(self._clerk, time_to_look(deadline), looked)
+        except NotEstablished as last:
+            raise OutcomeUnknown(
+                "COMMIT was sent and its answer was lost; whether it took place could not be established in time "
+                f"({last}). Look at what it would have changed, under a lock, before you do it again."
+            ) from last
         doubt.pass_interrupt_on()
         return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pgonce.api.database import opened
 from pgonce.api.report import RowReportFile, row_report_file
+from pgonce.db.failure import OUR_KEYS
 from pgonce.db.statements import DEFAULT_SCHEMA
 from pgonce.engine.dryrun import rehearse
 from pgonce.engine.effect import Script
@@ -17,7 +18,6 @@ from pgonce.engine.rowreport import Reported
 from pgonce.engine.run import Order
 from pgonce.engine.run import run as run_order
 from pgonce.errors import ConfigurationError, RowRefused
-from pgonce.model.backoff import Backoff
 from pgonce.model.definition import Definition
 from pgonce.model.identity import source_text
 from pgonce.model.limits import Limits
@@ -183,7 +183,6 @@ def carry_out(
     schema: str = DEFAULT_SCHEMA,
     observer: Observer | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-    backoff: Backoff | None = None,
     tell: Callable[[str], None] = lambda _text: None,
     report: str | Path | None = None,
     dry_run: bool = False,
@@ -194,6 +193,7 @@ def carry_out(
     ``done`` is told the result before the row report is written: it stands whatever becomes of that file.
     Safe to re-run: always.
     """
+    refuse_own_keys(what.limits.retry_on, schema)
     if dry_run and report is not None:
         raise ConfigurationError("a dry run stores nothing that a row report could be made from; leave --report out")
     with (
@@ -204,7 +204,8 @@ def carry_out(
             embedded=embedded,
             schema=schema,
             application=f"pgonce/{what.job}",
-            backoff=backoff,
+            backoff=what.limits.backoff,
+            seed=what.limits.seed,
             tell=tell,
             interrupted=interrupted,
         ) as clerk,
@@ -216,6 +217,16 @@ def carry_out(
             rows = Reported(job=what.job, run_id=result.run_id, source=what.source)
             file.write(clerk, source, rows, interrupted=interrupted)
         return result
+
+
+def refuse_own_keys(retry_on: Mapping[str, int], schema: str) -> None:
+    """Raise ConfigurationError if a key of pgonce is to be tried again: what is stored is compared instead."""
+    for name in OUR_KEYS:
+        if f"{schema}.{name}" in retry_on:
+            raise ConfigurationError(
+                f"--retry-on {schema}.{name}: that is a key of pgonce. Who meets it compares the stored event; trying "
+                "again would only meet it again"
+            )
 
 
 @contextmanager

@@ -176,6 +176,7 @@ def _described(event: Event) -> list[tuple[str, object]]:
     """Put an event into named lines, the important ones first."""
     listed = event.listed
     by = f", by {event.started_by} at {event.started_at}" if event.started_by else ""
+    granted = f", {listed.granted} granted beyond the job's budget" if listed.granted else ""
     lines: list[tuple[str, object]] = [
         ("event", listed.event_id),
         ("source", listed.source or "(empty)"),
@@ -185,7 +186,7 @@ def _described(event: Event) -> list[tuple[str, object]]:
         ("stored", listed.recorded_at),
         ("from", f"{event.input_name or 'an input'} line {listed.line}"),
         ("by", f"run {listed.run_id}, start {listed.epoch}{by}"),
-        ("attempts", listed.attempts),
+        ("attempts", f"{listed.attempts}{granted}"),
     ]
     if listed.error:
         lines.append(("error", printable(listed.error)))
@@ -195,7 +196,8 @@ def _described(event: Event) -> list[tuple[str, object]]:
         lines += [("payload", f"{name}: {_shown(value)}") for name, value in event.payload.items()]
     for step in event.history:
         run = f" in run {step.run_id}, start {step.epoch}" if step.run_id is not None else ""
-        lines.append(("history", f"{step.recorded_at} {step.action}{run} by {step.who}: {printable(step.why)}"))
+        much = f" {step.granted} attempts" if step.granted else ""
+        lines.append(("history", f"{step.recorded_at} {step.action}{much}{run} by {step.who}: {printable(step.why)}"))
         before = f"before: {step.old_status}, {step.old_amount_cents} cents, {step.old_attempts} attempts"
         lines.append(("", before + (f", error: {printable(step.old_error)}" if step.old_error else "")))
         if step.action == "amended" and step.old_payload:

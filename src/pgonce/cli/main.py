@@ -24,6 +24,8 @@ COMMANDS = {
     "plan": "pgonce.cli.plan:plan",
     "quarantine": "pgonce.cli.quarantine:quarantine",
     "reconcile": "pgonce.cli.reconcile:reconcile",
+    "resolve": "pgonce.cli.resolve:resolve",
+    "retry": "pgonce.cli.retry:retry",
     "run": "pgonce.cli.run:run",
     "runs": "pgonce.cli.status:runs",
     "status": "pgonce.cli.status:status",

@@ -16,8 +16,9 @@ from pgonce.cli.signals import stop_on_signals
 from pgonce.cli.streams import silence
 from pgonce.cli.summary import print_report
 from pgonce.engine.run import Order
-from pgonce.model.backoff import Backoff
+from pgonce.model.backoff import CAP_S, FIRST_S, read_backoff
 from pgonce.model.limits import ATTEMPTS, CHECKPOINTS, CHUNK_ROWS, CHUNK_SECONDS, ON_ERROR, Limits
+from pgonce.model.override import read_overrides
 from pgonce.model.report import RunReport
 from pgonce.sources import ReadingOptions
 from pgonce.sources.options import COMPRESSIONS, FORMATS
@@ -104,6 +105,23 @@ run_options = _stack(
     ),
     click.option("--deadline", type=float, help="Longest time for this start, in seconds. Default: none."),
     click.option(
+        "--retry-on",
+        multiple=True,
+        metavar="CODE[=N]",
+        help="Try a chunk again, N times (1), for an error that is final otherwise: a SQLSTATE, or a constraint with "
+        "its schema. Repeatable.",
+    ),
+    click.option(
+        "--backoff",
+        default=f"{FIRST_S:g},{CAP_S:g}",
+        show_default=True,
+        metavar="FIRST[,CAP]",
+        help="Longest wait after the first try, and ever, in seconds; it doubles in between.",
+    ),
+    click.option(
+        "--seed", type=int, help="Draw the waits between tries from this seed. For tests: workers must not share it."
+    ),
+    click.option(
         "--on-error", type=click.Choice(ON_ERROR), help="At a bad row. Default: quarantine; stop for --checkpoint all."
     ),
     click.option("--max-rejected", type=int, help="Stop before the bad row that exceeds this number."),
@@ -181,6 +199,9 @@ def order_of(values: dict[str, Any], *, kind: str) -> Order:
         deadline_s=values.pop("deadline"),
         on_error=values.pop("on_error"),
         max_rejected=values.pop("max_rejected"),
+        retry_on=read_overrides(values.pop("retry_on")),
+        backoff=read_backoff(values.pop("backoff")),
+        seed=values.pop("seed"),
     )
     for name in ("ignore", "redact"):
         values[name] = values[name] or ()
@@ -211,7 +232,6 @@ def _carry_out(
                 reading=reading,
                 observer=observer,
                 interrupted=interrupted,
-                backoff=Backoff(),
                 report=report,
                 dry_run=dry_run,
                 done=results.append,

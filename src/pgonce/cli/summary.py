@@ -56,7 +56,7 @@ def _lines(start: Counts, whole: Counts) -> list[tuple[object, ...]]:
 def _verdict(place: Place, report: RunReport) -> str:
     whole = report.run
     if whole.pending.rows:
-        return f"{_many(whole.pending.rows, 'event')} pending with all attempts used up; running again is safe"
+        return _pending(place, report)
     bad = [(name, getattr(whole, name).rows) for name in ("failed", "conflict", "rejected")]
     if report.exit_code:
         total = sum(rows for _, rows in bad)
@@ -70,6 +70,19 @@ def _verdict(place: Place, report: RunReport) -> str:
     if report.start.applied.rows or report.start.adopted.rows:
         return "complete; running it again changes nothing"
     return "complete; everything was applied already, nothing was changed"
+
+
+def _pending(place: Place, report: RunReport) -> str:
+    """Say what is pending, and whether the next start tries it or somebody has to grant it more attempts."""
+    rows = f"{_many(report.run.pending.rows, 'event')} pending with all attempts used up"
+    if not report.used_up:
+        return f"{rows}; running again is safe"
+    many = _many(report.used_up, "pending event")
+    return (
+        f"{rows}; running again is safe. {many} of this job used up the attempts of all starts, and none tries them "
+        "before they are granted more: pgonce retry --pending --job "
+        f"{shlex.quote(report.job)} --why TEXT{place.words}"
+    )
 
 
 def _many(count: int, what: str) -> str:

@@ -10,6 +10,9 @@ from pgonce.model.policy import Decision, Failure, Phase, Verdict, decide
 # translated; a RAISE WARNING in a deferred trigger has the same severity and SQLSTATE, but another function.
 SYNCHRONOUS_WAIT = "SyncRepWaitForLSN"
 
+OUR_KEYS = ("event_pkey", "effect_pkey")
+"""Keys of pgonce: who meets one compares what is stored, and never just tries again."""
+
 
 class CommitInDoubt(Exception):
     """COMMIT was sent and no definite answer came. Never success, never failure: it has to be resolved by a row."""
@@ -22,12 +25,18 @@ class CommitInDoubt(Exception):
 
 
 class DatabaseFailure(Exception):
-    """A transaction ended without being applied; ``decision`` says what the policy makes of it."""
+    """A transaction ended without being applied; ``decision`` says what the policy makes of it.
 
-    def __init__(self, message: str, decision: Decision, *, sqlstate: str | None = None) -> None:
+    ``constraint`` is the one that the server named, qualified by its schema.
+    """
+
+    def __init__(
+        self, message: str, decision: Decision, *, sqlstate: str | None = None, constraint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.decision = decision
         self.sqlstate = sqlstate
+        self.constraint = constraint
 
 
 def standby(label: str) -> DatabaseFailure:
@@ -90,7 +99,7 @@ def failure_of(error: psycopg.Error, phase: Phase, *, schema: str, alive: bool, 
             severity=diag.severity_nonlocalized,
             sqlstate=error.sqlstate,
             constraint=constraint,
-            ours=frozenset(f"{schema}.{name}" for name in ("event_pkey", "effect_pkey")),
+            ours=frozenset(f"{schema}.{name}" for name in OUR_KEYS),
             timed_out_by_us=timed_out,
             connection_alive=alive,
         )
@@ -100,4 +109,4 @@ def failure_of(error: psycopg.Error, phase: Phase, *, schema: str, alive: bool, 
     code = f" [{error.sqlstate}]" if error.sqlstate else ""
     where = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
     message = " ".join(f"{text}{detail}{code}{where}".split())
-    return DatabaseFailure(message, decision, sqlstate=error.sqlstate)
+    return DatabaseFailure(message, decision, sqlstate=error.sqlstate, constraint=constraint)

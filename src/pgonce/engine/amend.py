@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pgonce.db.transaction import Transaction
 from pgonce.engine.bookkeeping import Clerk
@@ -24,9 +23,6 @@ from pgonce.model.canonical import declared, load_json, quoted
 from pgonce.model.definition import Definition
 from pgonce.model.identity import Difference, differences, payload_text
 from pgonce.model.money import parse_cents
-
-# Events that one transaction reopens: locks are held for a moment only, and any number is done in constant memory.
-REOPENED_AT_A_TIME = 1_000
 
 # A reason is a sentence for whoever reads the history, not an attachment.
 WHY_BYTES_MAX = 4_096
@@ -102,6 +98,7 @@ class _Locked:
     run_id: int
     line: int
     error: str | None
+    granted: int
 
 
 def reopen(clerk: Clerk, job: str, given_id: str, *, why: str, source: str = "") -> Changed:
@@ -110,16 +107,17 @@ def reopen(clerk: Clerk, job: str, given_id: str, *, why: str, source: str = "")
     Raises EventNotFound; Permanent when the event is completed, pruned or not in need of it; OutcomeUnknown.
     Safe to re-run: a second call finds the event pending and is refused; nothing is recorded twice.
     """
-    change = _Change(job, source, given_id, "reopened", owner_name(), _reason(why))
+    change = _Change(job, source, given_id, "reopened", owner_name(), reason_of(why))
 
     def body(transaction: Transaction) -> Changed:
         event = _lock(transaction, change)
         if _took_place(transaction, change, event):
             return _known(change)
         budget = _attempt_budget(transaction, job)
-        if event.status == "pending" and event.attempts < budget:
+        allowed = budget + event.granted
+        if event.status == "pending" and event.attempts < allowed:
             raise Permanent(
-                f"event {event.event_id!r} is pending, with {event.attempts} of {budget} attempts used; there is "
+                f"event {event.event_id!r} is pending, with {event.attempts} of {allowed} attempts used; there is "
                 f"nothing to reopen. Hand in the input of run {event.run_id} again and it is tried.",
                 job=job,
                 event_id=event.event_id,
@@ -133,35 +131,6 @@ def reopen(clerk: Clerk, job: str, given_id: str, *, why: str, source: str = "")
     return clerk.do(body)
 
 
-def reopen_all_failed(clerk: Clerk, job: str, *, why: str, run_id: int | None = None) -> int:
-    """Reopen every failed event of a job, or of one run of it, in small transactions; return how many were.
-
-    Safe to re-run: yes; it goes on with those that are still failed.
-    """
-    reason, who = _reason(why), owner_name()
-
-    def begin(transaction: Transaction) -> Any:
-        definition_of(transaction, job)
-        found = transaction.row("database_time")
-        assert found is not None
-        return found[0]
-
-    def some(transaction: Transaction) -> int:
-        keys = transaction.rows("lock_failed_events", job=job, run_id=run_id, limit=REOPENED_AT_A_TIME)
-        if keys:
-            sources, event_ids = [key[0] for key in keys], [key[1] for key in keys]
-            transaction.row("reopen_events", job=job, sources=sources, event_ids=event_ids, who=who, why=reason)
-        return len(keys)
-
-    since = clerk.do(begin, commit=False)
-    while clerk.do(some):
-        pass
-    counted = clerk.do(
-        lambda transaction: transaction.row("count_reopened", job=job, who=who, why=reason, since=since), commit=False
-    )
-    return int(counted[0]) if counted else 0
-
-
 def amend(clerk: Clerk, job: str, given_id: str, amendment: Amendment, *, why: str, source: str = "") -> Changed:
     """Give a failed or pending event another amount or other payload values, read by the rules its own row was read by.
 
@@ -171,7 +140,7 @@ def amend(clerk: Clerk, job: str, given_id: str, amendment: Amendment, *, why: s
     or when nothing would change; OutcomeUnknown.
     Safe to re-run: a second call changes nothing and is refused; nothing is recorded twice.
     """
-    change = _Change(job, source, given_id, "amended", owner_name(), _reason(why))
+    change = _Change(job, source, given_id, "amended", owner_name(), reason_of(why))
 
     def body(transaction: Transaction) -> Changed:
         event = _lock(transaction, change)
@@ -212,7 +181,8 @@ def amend(clerk: Clerk, job: str, given_id: str, amendment: Amendment, *, why: s
     return clerk.do(body)
 
 
-def _reason(why: str) -> str:
+def reason_of(why: str) -> str:
+    """Check the reason of a change and return it. Raises ConfigurationError for one that says nothing, or too much."""
     if not why.strip() or len(why.encode("utf-8", "replace")) > WHY_BYTES_MAX:
         raise ConfigurationError(
             f"a change of an event is kept on record: say why, in 1 to {WHY_BYTES_MAX} bytes of text (--why TEXT)"
@@ -227,7 +197,7 @@ def _lock(transaction: Transaction, change: _Change) -> _Locked:
     found = transaction.row("lock_events", job=change.job, sources=[change.source], event_ids=[wanted])
     if found is None:
         raise not_found(transaction, change.job, change.given_id, change.source, definition)
-    _source, event_id, status, amount, payload, attempts, run_id, line, error = found
+    _source, event_id, status, amount, payload, attempts, run_id, line, error, granted = found
     return _Locked(
         event_id=event_id,
         status=status,
@@ -237,6 +207,7 @@ def _lock(transaction: Transaction, change: _Change) -> _Locked:
         run_id=run_id,
         line=line,
         error=error,
+        granted=granted,
     )
 
 

@@ -54,11 +54,17 @@ class Settled:
     pending_again: Tally = field(default_factory=Tally)
     late: Tally = field(default_factory=Tally)
     bad: int = 0
+    attempts_left: int | None = None
+    """How often the event that has the fewest attempts left may be tried over all starts, of those tried now."""
 
     @property
     def bad_rows(self) -> int:
         """How many rows a person has to look at: findings and refused events."""
         return self.bad + len(self.findings) + len(self.refused)
+
+    def tries(self, left: int) -> None:
+        """Note that an event is tried now that has this many attempts left, this one among them."""
+        self.attempts_left = left if self.attempts_left is None else min(left, self.attempts_left)
 
     def replayed(self, row: Row, status: str, *, own: bool) -> None:
         """Count a row whose event was there before, by the state it is in.
@@ -86,14 +92,20 @@ class Settled:
         self.bad += other.bad_rows
 
 
-def apply_chunk(transaction: Transaction, work: Work, chunk: Chunk, effect: Callable[[Sequence[Row]], None]) -> Settled:
-    """Settle every row of a chunk in the open transaction.
+def apply_chunk(
+    transaction: Transaction,
+    work: Work,
+    chunk: Chunk,
+    effect: Callable[[Sequence[Row]], None],
+    settled: Settled | None = None,
+) -> Settled:
+    """Settle every row of a chunk in the open transaction; ``settled`` is filled on the way, to tell if it fails.
 
     ``effect`` is called with the rows to be applied now, at most once, and only if there are any.
     Raises Redo when another transaction was faster; whatever the statements raise.
     Safe to re-run: yes; what was settled before is a replay.
     """
-    settled = Settled()
+    settled = settled or Settled()
     rows = _usable(chunk, settled)
     firsts, rest = _first_of_each(rows)
     _settle(transaction, work, settled, firsts)
@@ -157,7 +169,8 @@ def _settle(transaction: Transaction, work: Work, settled: Settled, rows: Sequen
     for row, event, reason in work.comparison.compare(transaction, work.job, _locked(transaction, work, known)):
         if reason is not None:
             settled.findings.append(conflict(row, reason))
-        elif event.status == "pending" and event.attempts < work.attempt_budget:
+        elif event.status == "pending" and (left := event.attempts_left(work.attempt_budget)):
+            settled.tries(left)
             to_complete.append((row, work.comparison.as_stored(transaction, row, event), work.owns(row, event)))
         else:
             settled.replayed(row, event.status, own=work.owns(row, event))
@@ -199,9 +212,15 @@ def _lock(transaction: Transaction, work: Work, rows: Sequence[Row]) -> dict[Key
     )
     return {
         (source, event_id): Stored(
-            status=status, run_id=run_id, line=line, amount_cents=amount, payload=payload, attempts=attempts
+            status=status,
+            run_id=run_id,
+            line=line,
+            amount_cents=amount,
+            payload=payload,
+            attempts=attempts,
+            granted=granted,
         )
-        for source, event_id, status, amount, payload, attempts, run_id, line, _error in found
+        for source, event_id, status, amount, payload, attempts, run_id, line, _error, granted in found
     }
 
 
@@ -209,6 +228,7 @@ def _claim(transaction: Transaction, work: Work, settled: Settled, new: Sequence
     """Insert new events with their effects; an amount below zero is refused for good, unless it is history."""
     if not new:
         return
+    settled.tries(work.attempt_budget)
     judged = [(row, *judge(row, work.adopt)) for row in new]
     _insert(transaction, work, judged, attempts=1)
     settled.applied.extend(row for row, status, _ in judged if status == "completed")

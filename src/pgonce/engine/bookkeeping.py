@@ -30,10 +30,18 @@ class Clerk:
     backoff: Backoff
     patience_s: float = BOOKKEEPING_S
 
-    def do(self, body: Callable[[Transaction], Result], *, commit: bool = True, snapshot: bool = False) -> Result:
+    def do(
+        self,
+        body: Callable[[Transaction], Result],
+        *,
+        commit: bool = True,
+        snapshot: bool = False,
+        run_id: int | None = None,
+    ) -> Result:
         """Run a body that may be run again, until its transaction is committed for certain.
 
-        Transient failures and in-doubt commits are answered by doing it again, until the time is up.
+        Transient failures and in-doubt commits are answered by doing it again, until the time is up. ``run_id`` is the
+        run that it is about, for whoever has to look it up.
         Raises Retryable, ConfigurationError or OutcomeUnknown then, or what the body raises.
         Safe to re-run: only for bodies that are.
         """
@@ -49,7 +57,8 @@ class Clerk:
             except CommitInDoubt as doubt:
                 doubt.pass_interrupt_on()
                 if until.passed:
-                    raise OutcomeUnknown(f"{doubt}. It is safe to run the same command again.") from doubt
+                    look_up = "" if run_id is None else f" What became of it: pgonce resolve {run_id}"
+                    raise OutcomeUnknown(f"{doubt}. It is safe to run the same command again.{look_up}") from doubt
             else:
                 return result
             tries += 1

@@ -33,6 +33,11 @@ class Stored:
     amount_cents: int = 0
     payload: str | None = None
     attempts: int = 0
+    granted: int = 0
+
+    def attempts_left(self, budget: int) -> int:
+        """Say how often a pending event may still be tried, with the budget of its job; never below zero."""
+        return max(0, budget + self.granted - self.attempts)
 
     def against(self, row: Row) -> Stored:
         """Compare with a row's amount and payload text."""

@@ -25,6 +25,12 @@ def replayed_open(transaction: Transaction, run_id: int) -> int:
     return int(found[0]) if found else 0
 
 
+def count_used_up(transaction: Transaction, job: str) -> int:
+    """Count the pending events of a job that no start tries any more without a grant. Safe to re-run: it only reads."""
+    found = transaction.row("used_up_events", job=job)
+    return int(found[1]) if found else 0
+
+
 def cluster_identity(transaction: Transaction) -> str:
     """Name the database as it is now: another one, a restored one or a new primary answers otherwise.
 

@@ -177,11 +177,11 @@ def _jobs(transaction: Transaction) -> Iterator[Finding]:
             f"start {epoch} of run {run_id} (job {job}, {name}) by {owner} is gone without an end; its last move was "
             f"at {moved_at}. The same command goes on from there",
         )
-    for job, number in transaction.rows("used_up_events"):
+    for job, number in transaction.rows("used_up_events", job=None):
         yield Finding(
             "used-up",
             INFO,
             f"job {job}",
             f"{number} pending events of job {job} have used up their attempts: no run tries them before "
-            "they are granted more",
+            "they are granted more (pgonce retry --pending)",
         )

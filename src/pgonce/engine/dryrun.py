@@ -19,6 +19,7 @@ from pgonce.errors import EffectFailed, PgonceError, Retryable, RunOwned
 from pgonce.model.deadline import Deadline
 from pgonce.model.limits import WHOLE_DEADLINE_S
 from pgonce.model.observer import Observer
+from pgonce.model.override import Overrides
 from pgonce.model.policy import Verdict
 from pgonce.model.report import RunReport
 from pgonce.sources import Input
@@ -44,7 +45,7 @@ def rehearse(
     limits = replace(order.limits, checkpoint="all", on_error="stop" if order.limits.stops_at_bad_row else "quarantine")
     whole = replace(order, limits=limits, take_over=False)
     until = Deadline.after(order.limits.deadline_s or WHOLE_DEADLINE_S, clerk.clock)
-    tries = 0
+    tries, asked = 0, Overrides.of(order.limits.retry_on)
     while True:
         try:
             return _once(clerk, source, whole, until, observer, interrupted)
@@ -55,7 +56,9 @@ def rehearse(
             if tries:
                 raise
         except DatabaseFailure as failure:
-            _judge(failure, tries + 1 >= order.limits.attempts or until.passed)
+            used_up = tries + 1 >= order.limits.attempts or until.passed
+            if used_up or not asked.take(failure.decision, sqlstate=failure.sqlstate, constraint=failure.constraint):
+                _judge(failure, used_up)
         tries += 1
         clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), until.left_s()))
 

@@ -26,7 +26,10 @@ Fields = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryStep:
-    """What became of an event once it was stored, and what stood there before. Amounts in cents."""
+    """What became of an event once it was stored, and what stood there before. Amounts in cents.
+
+    ``granted`` is how many attempts more it got, None if the step is no grant.
+    """
 
     step: int
     action: str
@@ -40,6 +43,7 @@ class HistoryStep:
     old_attempts: int
     run_id: int | None
     epoch: int | None
+    granted: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values for a JSON document."""
@@ -56,6 +60,7 @@ class HistoryStep:
             "old_attempts": self.old_attempts,
             "run": self.run_id,
             "start": self.epoch,
+            "granted": self.granted,
         }
 
 
@@ -84,7 +89,10 @@ class NamedIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedEvent:
-    """An event in a line: its state and where it came from. The amount is in cents."""
+    """An event in a line: its state and where it came from. The amount is in cents.
+
+    ``granted`` are the attempts it may use beyond the job's budget.
+    """
 
     source: str
     event_id: str
@@ -97,6 +105,7 @@ class ListedEvent:
     epoch: int
     line: int
     recorded_at: datetime
+    granted: int = 0
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values for a JSON document."""
@@ -106,6 +115,7 @@ class ListedEvent:
             "status": self.status,
             "amount_cents": self.amount_cents,
             "attempts": self.attempts,
+            "granted": self.granted,
             "adopted": self.adopted,
             "error": self.error,
             "run": self.run_id,
@@ -208,8 +218,8 @@ def get_event(transaction: Transaction, job: str, given_id: str, *, source: str 
     found = transaction.row("show_event", **key)
     if found is None:
         raise not_found(transaction, job, given_id, source, in_force)
-    (status, amount, payload, print_, attempts, adopted, error, recorded_at, run_id, epoch, line) = found[:11]
-    effect_cents, kind, version, input_name, owner, started_at, spec = found[11:]
+    (status, amount, payload, print_, attempts, adopted, error, recorded_at, run_id, epoch, line, granted) = found[:12]
+    effect_cents, kind, version, input_name, owner, started_at, spec = found[12:]
     definition = Definition.from_spec(spec) if spec is not None else None
     listed = ListedEvent(
         source=source,
@@ -223,6 +233,7 @@ def get_event(transaction: Transaction, job: str, given_id: str, *, source: str 
         epoch=epoch,
         line=line,
         recorded_at=recorded_at,
+        granted=granted,
     )
     return Event(
         job=job,
@@ -306,6 +317,7 @@ def _history(
             old_attempts=old_attempts,
             run_id=run_id,
             epoch=epoch,
+            granted=granted,
         )
         for (
             step,
@@ -320,6 +332,7 @@ def _history(
             run_id,
             epoch,
             recorded_at,
+            granted,
         ) in transaction.rows("read_history", **key)
     )
 

@@ -91,7 +91,7 @@ class Forecast:
         stored = classify(transaction, self.job, rows)
         pairs = [(rows[number], event) for number, event in sorted(stored.items())]
         open_keys = sorted({row.key for row, event in pairs if event.status in ("pending", "failed")})
-        details: dict[Key, tuple[int, int, int, str | None]] = {}
+        details: dict[Key, tuple[int, int, int, int, str | None]] = {}
         if open_keys:
             found = transaction.rows(
                 "peek_events",
@@ -102,8 +102,9 @@ class Forecast:
             details = {(found_row[0], found_row[1]): found_row[2:] for found_row in found}
         known = {}
         for row, event, reason in self.comparison.compare(transaction, self.job, pairs):
-            attempts, amount, counted, error = details.get(row.key, (0, row.amount_cents, row.amount_cents, None))
-            whole = replace(event, attempts=attempts, amount_cents=amount)
+            unknown = (0, 0, row.amount_cents, row.amount_cents, None)
+            attempts, granted, amount, counted, error = details.get(row.key, unknown)
+            whole = replace(event, attempts=attempts, granted=granted, amount_cents=amount)
             known[row.line] = _Known(event=whole, reason=reason, counted_cents=counted, error=error)
         return known
 
@@ -115,7 +116,7 @@ class Forecast:
             return
         changed = self.seen.get(row.key)
         status = changed.status if changed else event.status
-        if changed is None and status == "pending" and event.attempts < self.attempt_budget:
+        if changed is None and status == "pending" and event.attempts_left(self.attempt_budget):
             self._complete(row, known)
         else:
             self._replay(status, row, known.error)

@@ -66,7 +66,7 @@ def acquire(clerk: Clerk, claim: Claim) -> Held:
     patience = Deadline.after(max(claim.wait_s, GONE_GRACE_S), clerk.clock)
     while True:
         try:
-            return clerk.do(lambda transaction: _try_acquire(transaction, clerk.session, claim))
+            return clerk.do(lambda transaction: _try_acquire(transaction, clerk.session, claim), run_id=claim.run_id)
         except _Alive as alive:
             if patience.passed:
                 raise RunOwned(

@@ -13,8 +13,8 @@ from typing import Any
 from pgonce.db.transaction import Session, Transaction
 from pgonce.engine.apply import Settled
 from pgonce.engine.bookkeeping import Clerk
-from pgonce.engine.doubt import established
-from pgonce.errors import LeaseLost
+from pgonce.engine.doubt import NotEstablished, time_to_look, under_lock
+from pgonce.errors import LeaseLost, OutcomeUnknown
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
 
@@ -85,14 +85,17 @@ def committed(clerk: Clerk, held: Held, deadline: Deadline) -> bool:
     Raises OutcomeUnknown at the deadline, LeaseLost when the start's row is not ours any more.
     Safe to re-run: yes; it only reads.
     """
-    row = established(
-        clerk,
-        lambda transaction: transaction.row("lock_start", run_id=held.run_id, epoch=held.epoch),
-        deadline,
-        unknown=f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it "
-        "took place could not be established in time ({reason}). Run the same command again: the stored position "
-        "decides, and nothing is applied twice.",
-    )
+    try:
+        row = under_lock(
+            clerk, time_to_look(deadline), lambda tx: tx.row("lock_start", run_id=held.run_id, epoch=held.epoch)
+        )
+    except NotEstablished as last:
+        raise OutcomeUnknown(
+            f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it took "
+            f"place could not be established in time ({last}). Run the same command again: the stored position "
+            f"decides, and nothing is applied twice. What became of it: pgonce resolve {held.run_id} --start "
+            f"{held.epoch} --chunk {held.chunks + 1}"
+        ) from last
     return _moved(row, held)
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pgonce.db.staging import refuse_columns
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Work
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.compare import Comparison
-from pgonce.engine.counting import cluster_identity, count_run, count_start, replayed_open
+from pgonce.engine.counting import cluster_identity, count_run, count_start, count_used_up, replayed_open
 from pgonce.engine.effect import RECORD, Effect, Script
 from pgonce.engine.job import StoredJob, declare, fix_columns
 from pgonce.engine.ownership import Claim, acquire, owner_name, release
@@ -235,7 +235,7 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
     if held.position.offset != source.size or held.position.digest != source.digest:
         raise InvariantBroken(f"run {held.run_id} reached its end at byte {held.position.offset} of {source.size}")
 
-    def body(transaction: Transaction) -> tuple[Counts, Counts]:
+    def body(transaction: Transaction) -> tuple[Counts, Counts, int]:
         transaction.row("lock_run", run_id=held.run_id)
         transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
         whole = count_run(transaction, order.job, held.run_id)
@@ -254,10 +254,12 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
                 f"{whole.accounted.rows} rows and {whole.accounted.cents} cents are accounted for. It is not finished; "
                 "see pgonce reconcile"
             )
-        return count_start(transaction, order.job, held.run_id, held.epoch), whole
+        used_up = count_used_up(transaction, order.job) if whole.pending.rows else 0
+        return count_start(transaction, order.job, held.run_id, held.epoch), whole, used_up
 
-    start, whole = clerk.do(body)
-    return _report(clerk, source, order, held.run_id, held.epoch, start, whole, notes, shortcut=False)
+    start, whole, used_up = clerk.do(body, run_id=held.run_id)
+    report = _report(clerk, source, order, held.run_id, held.epoch, start, whole, notes, shortcut=False)
+    return replace(report, used_up=used_up)
 
 
 def _repeat(clerk: Clerk, source: Input, order: Order, registered: RegisteredRun, notes: tuple[str, ...]) -> RunReport:

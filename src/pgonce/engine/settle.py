@@ -22,6 +22,7 @@ from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
 from pgonce.model.limits import REFUSED_EVENTS_MAX, Limits
 from pgonce.model.observer import Observer, Step
+from pgonce.model.override import Overrides
 from pgonce.model.policy import Verdict
 from pgonce.model.row import Finding, Row
 
@@ -78,7 +79,7 @@ class Settler:
         while parts:
             part = parts.pop()
             try:
-                self.until_committed(part.first_line, self._applying(part))
+                self.until_committed(part.first_line, *self._applying(part))
             except _BadRow as bad:
                 self._stop_at(part, bad)
             except Unsettled as unsettled:
@@ -88,20 +89,31 @@ class Settler:
                 else:
                     self._refuse(part, unsettled)
 
-    def _applying(self, part: Chunk) -> Body:
+    def _applying(self, part: Chunk) -> tuple[Body, Callable[[], int]]:
+        """Give the body that applies a part, and how often it may be tried: an event alone has its budget as well."""
+        last = Settled()
+
         def body(transaction: Transaction) -> tuple[Settled, Position]:
-            settled = apply_chunk(transaction, self.work, part, lambda rows: self.effect(transaction, rows))
-            self._check_bad_rows(part, settled)
-            return settled, part.end.position
+            nonlocal last
+            last = Settled()
+            apply_chunk(transaction, self.work, part, lambda rows: self.effect(transaction, rows), last)
+            self._check_bad_rows(part, last)
+            return last, part.end.position
 
-        return body
+        def allowed() -> int:
+            if len(part.entries) > 1 or last.attempts_left is None:
+                return self.limits.attempts
+            return min(self.limits.attempts, last.attempts_left)
 
-    def until_committed(self, line: int, body: Body) -> None:
+        return body, allowed
+
+    def until_committed(self, line: int, body: Body, allowed: Callable[[], int] | None = None) -> None:
         """Run the body and the move to the position it returns in one transaction, until that is committed for certain.
 
-        ``line`` is where the rows begin, for messages. Raises Unsettled when the rows are to blame.
+        ``line`` is where the rows begin, for messages; ``allowed`` says how many attempts there are, where that is not
+        the limit alone. Raises Unsettled when the rows are to blame.
         """
-        deadline = self._deadline()
+        deadline, asked = self._deadline(), Overrides.of(self.limits.retry_on)
         attempts = tries = 0
         while True:
             if self.interrupted():
@@ -133,7 +145,10 @@ class Settler:
                     ) from doubt
             except DatabaseFailure as failure:
                 attempts += failure.decision.burns_attempt
-                self._judge(failure, line, attempts, deadline)
+                used_up = attempts >= (allowed() if allowed else self.limits.attempts)
+                if used_up or deadline.passed or not _asked_again(asked, failure):
+                    self._judge(failure, line, attempts, deadline, used_up=used_up)
+                self._tell_retry(failure.sqlstate, str(failure))
             tries += 1
             self.clerk.sleep(min(self.clerk.backoff.delay_s(tries, self.clerk.random), deadline.left_s()))
 
@@ -162,7 +177,7 @@ class Settler:
             )
         return self.until
 
-    def _judge(self, failure: DatabaseFailure, line: int, attempts: int, deadline: Deadline) -> None:
+    def _judge(self, failure: DatabaseFailure, line: int, attempts: int, deadline: Deadline, *, used_up: bool) -> None:
         """Return if the chunk is to be tried again; raise what becomes of it otherwise."""
         decision = failure.decision
         where = f"the chunk from line {line} was rolled back: {failure}"
@@ -178,12 +193,11 @@ class Settler:
             raise Retryable(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
         if decision.verdict is not Verdict.TRANSIENT:
             raise EffectFailed(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
-        used_up = attempts >= self.limits.attempts or (decision.retries is not None and attempts > decision.retries)
+        used_up = used_up or (decision.retries is not None and attempts > decision.retries)
         if used_up and decision.burns_attempt:
             raise Unsettled(failure, attempts, "pending") from failure
         if deadline.passed:
             raise Retryable(f"{where}. Its time was used up; run the same command again.") from failure
-        self._tell_retry(failure.sqlstate, str(failure))
 
     def _pass_or_raise(self, deadline: Deadline) -> None:
         if deadline.passed:
@@ -274,6 +288,10 @@ class Settler:
 
     def _too_many_bad(self) -> bool:
         return self.limits.max_rejected is not None and self.bad_rows >= self.limits.max_rejected
+
+
+def _asked_again(asked: Overrides, failure: DatabaseFailure) -> bool:
+    return asked.take(failure.decision, sqlstate=failure.sqlstate, constraint=failure.constraint)
 
 
 def _stopped(row: Row, error: str, status: str) -> Retryable | StopRequested:

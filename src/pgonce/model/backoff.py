@@ -21,6 +21,20 @@ CAP_S = 1.0
 """The longest step: a server that comes back is used again within a second."""
 
 
+def read_backoff(text: str) -> Backoff:
+    """Read ``FIRST`` or ``FIRST,CAP`` in seconds; a first step above the usual cap is its own.
+
+    Raises ConfigurationError for what is no such number, or cannot be used.
+    """
+    try:
+        steps = [float(part) for part in text.split(",")]
+    except ValueError:
+        steps = []
+    if len(steps) not in (1, 2):
+        raise ConfigurationError(f"--backoff {text}: write FIRST or FIRST,CAP, in seconds, like 0.05,2")
+    return Backoff(first_s=steps[0], cap_s=steps[1] if len(steps) == 2 else max(CAP_S, steps[0]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
     """The steps between tries. Raises ConfigurationError if they could not grow, or would never end.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 
 from pgonce.errors import ConfigurationError
+from pgonce.model.backoff import Backoff
+from pgonce.model.override import check_overrides
 
 # About where a larger chunk stops paying on a local disk; small enough to be redone in a moment.
 CHUNK_ROWS = 10_000
@@ -16,6 +19,9 @@ CHUNK_SECONDS = 5.0
 
 # Attempts of one chunk whose transaction began. More would only repeat what three have shown.
 ATTEMPTS = 3
+
+# The deadline of a chunk ends sooner in any case; more is a number that was meant for something else.
+ATTEMPTS_MAX = 1_000
 
 # Longest time for one chunk with all its attempts.
 CHUNK_DEADLINE_S = 60.0
@@ -33,7 +39,11 @@ ON_ERROR = ("quarantine", "stop")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of a run. ``on_error`` None: quarantine, but for a whole-file checkpoint stop with nothing applied."""
+    """Bounds of a run. ``on_error`` None: quarantine, but for a whole-file checkpoint stop with nothing applied.
+
+    ``retry_on`` says how often more a chunk is tried for an error that is final otherwise: by SQLSTATE, or by
+    constraint with its schema. ``backoff`` are the waits between tries; ``seed`` makes their jitter repeatable.
+    """
 
     checkpoint: str = "chunk"
     chunk_rows: int = CHUNK_ROWS
@@ -43,6 +53,9 @@ class Limits:
     deadline_s: float | None = None
     on_error: str | None = None
     max_rejected: int | None = None
+    retry_on: Mapping[str, int] = field(default_factory=dict)
+    backoff: Backoff = field(default_factory=Backoff)
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.checkpoint not in CHECKPOINTS:
@@ -51,14 +64,20 @@ class Limits:
             raise ConfigurationError(f"--on-error {self.on_error}: it is one of {', '.join(ON_ERROR)}")
         if not 1 <= self.chunk_rows <= CHUNK_ROWS_MAX:
             raise ConfigurationError(f"--chunk-rows {self.chunk_rows}: it is from 1 to {CHUNK_ROWS_MAX}")
-        for name, value in (("chunk-seconds", self.chunk_seconds), ("attempts", self.attempts)):
-            if not 0 < value < inf:
-                raise ConfigurationError(f"--{name} {value}: it has to be a number above zero")
-        for name, seconds in (("chunk-deadline", self.chunk_deadline_s), ("deadline", self.deadline_s)):
+        if not (isinstance(self.attempts, int) and 1 <= self.attempts <= ATTEMPTS_MAX):
+            raise ConfigurationError(f"--attempts {self.attempts}: it is a whole number from 1 to {ATTEMPTS_MAX}")
+        for name, seconds in (
+            ("chunk-seconds", self.chunk_seconds),
+            ("chunk-deadline", self.chunk_deadline_s),
+            ("deadline", self.deadline_s),
+        ):
             if seconds is not None and not 0 < seconds < inf:
                 raise ConfigurationError(f"--{name} {seconds}: it has to be a number above zero")
         if self.max_rejected is not None and self.max_rejected < 0:
             raise ConfigurationError(f"--max-rejected {self.max_rejected}: it cannot be below zero")
+        if self.seed is not None and not isinstance(self.seed, int):
+            raise ConfigurationError(f"--seed {self.seed}: it is a whole number")
+        check_overrides(self.retry_on)
 
     @property
     def rows(self) -> int:

@@ -23,7 +23,9 @@ class RunReport:
     """A run after a start of it.
 
     ``start`` counts what this start did, ``run`` the whole run as it stands in the database; both in rows and cents.
-    ``shortcut`` says that the input was recognised as finished and not read again. ``exit_code`` is 0, 1 or 75.
+    ``shortcut`` says that the input was recognised as finished and not read again. ``used_up`` is how many pending
+    events of the job have used up their attempts over all starts and need a grant; it is only counted where rows of the
+    run are pending. ``exit_code`` is 0, 1 or 75.
     """
 
     job: str
@@ -39,6 +41,7 @@ class RunReport:
     run: Counts
     notes: tuple[str, ...] = field(default=())
     exit_code: int = COMPLETE
+    used_up: int = 0
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values for a JSON document, with stable keys."""
@@ -57,4 +60,5 @@ class RunReport:
             "whole_run": self.run.as_dict(),
             "notes": list(self.notes),
             "exit_code": self.exit_code,
+            "used_up": self.used_up,
         }

@@ -86,6 +86,7 @@ create table pgonce.start (
     constraint start_run_fkey foreign key (run_id) references pgonce.run (run_id)
 );
 
+-- `granted` are attempts beyond the job's budget, granted on record; null, which takes no room, where nobody did.
 create table pgonce.event (
     amount_cents bigint not null,
     run_id bigint not null,
@@ -101,11 +102,13 @@ create table pgonce.event (
     payload text collate "C",
     error text,
     fingerprint bytea,
+    granted integer,
     constraint event_pkey primary key (job, source, event_id),
     constraint event_status_known check (status in ('pending', 'completed', 'failed', 'pruned')),
     constraint event_payload_kept check (payload is not null or status = 'pruned'),
     constraint event_fingerprint_kept check (fingerprint is not null or status <> 'pruned'),
     constraint event_adopted_completed check (not adopted or status in ('completed', 'pruned')),
+    constraint event_granted_positive check (granted > 0),
     constraint event_id_size check (octet_length(event_id) between 1 and 512),
     constraint event_source_size check (octet_length(source) <= 512)
 );
@@ -142,8 +145,8 @@ create table pgonce.finding (
     constraint finding_run_fkey foreign key (run_id) references pgonce.run (run_id)
 );
 
--- What became of an event after it was first stored: applied later by a start, reopened or amended by an operator; by
--- whom and why, and what stood there before.
+-- What became of an event after it was first stored: applied later by a start, reopened, amended or granted more attempts
+-- (how many) by an operator; by whom and why, and what stood there before.
 create table pgonce.event_history (
     job text collate "C" not null,
     source text collate "C" not null,
@@ -159,12 +162,14 @@ create table pgonce.event_history (
     why text not null,
     run_id bigint,
     epoch integer,
+    granted integer,
     recorded_at timestamptz not null default clock_timestamp(),
     constraint event_history_pkey primary key (job, source, event_id, step),
     constraint event_history_event_fkey foreign key (job, source, event_id)
         references pgonce.event (job, source, event_id),
     constraint event_history_applied_by check ((action = 'applied') = (run_id is not null and epoch is not null)),
-    constraint event_history_action_known check (action in ('applied', 'reopened', 'amended'))
+    constraint event_history_granted_much check ((action = 'granted') = (granted is not null and granted > 0)),
+    constraint event_history_action_known check (action in ('applied', 'reopened', 'amended', 'granted'))
 );
 
 -- Guards: a second wall behind the design. An event is never deleted, nor renamed; what is completed keeps its amount

@@ -19,8 +19,8 @@ history as (
 ),
 amended as (
     update pgonce.event as e
-    set status = 'pending', attempts = 0, error = null, amount_cents = %(amount_cents)s::bigint,
-        payload = %(payload)s::text
+    set status = 'pending', attempts = 0, granted = null, error = null,
+        amount_cents = %(amount_cents)s::bigint, payload = %(payload)s::text
     from old as o
     where e.job = o.job and e.source = o.source and e.event_id = o.event_id
     returning e.run_id

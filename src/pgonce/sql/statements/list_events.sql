@@ -3,7 +3,7 @@
 -- Zero rows: no event answers the question.
 select
     e.source, e.event_id, e.status, e.amount_cents, e.attempts, e.adopted, e.error, e.run_id, e.epoch, e.line,
-    e.recorded_at
+    e.recorded_at, coalesce(e.granted, 0) as granted
 from pgonce.event as e
 where e.job = %(job)s::text
     and (%(status)s::text is null or e.status = %(status)s::text)

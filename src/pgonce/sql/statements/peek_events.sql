@@ -2,8 +2,9 @@
 -- `counted_cents` is what the event's own row counts for in its run: the amount before anybody amended it.
 -- Lock: none.
 -- Zero rows: none of the ids is stored.
-select e.source, e.event_id, e.attempts, e.amount_cents, coalesce(h.old_amount_cents, e.amount_cents) as counted_cents,
-    e.error
+select
+    e.source, e.event_id, e.attempts, coalesce(e.granted, 0) as granted, e.amount_cents,
+    coalesce(h.old_amount_cents, e.amount_cents) as counted_cents, e.error
 from unnest(%(sources)s::text[], %(event_ids)s::text[]) as k (source, event_id)
 join pgonce.event as e on e.job = %(job)s::text and e.source = k.source and e.event_id = k.event_id
 left join lateral (

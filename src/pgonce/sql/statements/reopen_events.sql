@@ -24,7 +24,7 @@ history as (
 ),
 opened as (
     update pgonce.event as e
-    set status = 'pending', attempts = 0, error = null
+    set status = 'pending', attempts = 0, granted = null, error = null
     from old as o
     where e.job = o.job and e.source = o.source and e.event_id = o.event_id
     returning e.run_id
