@@ -117,7 +117,7 @@ def test_the_keys_of_the_json_are_stable(pgonce: Command) -> None:
     assert found.code == 1
     assert list(found.json) == [
         "version", "job", "run", "start", "kind", "input", "source", "database", "checkpoint", "shortcut", "this_start",
-        "whole_run", "notes", "exit_code",
+        "whole_run", "notes", "exit_code", "used_up",
     ]  # fmt: skip
     counts = ["read", "applied", "adopted", "already", "failed", "conflict", "rejected", "pending"]
     assert list(found.json["whole_run"]) == counts
