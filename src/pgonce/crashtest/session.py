@@ -337,7 +337,8 @@ class Session:
 
 
 def _terminate(side_dsn: str | None, backend_pid: int) -> None:
+    """End a backend. Where the server itself goes down at this moment, its backends are ended as well."""
     if side_dsn is None:
         raise ConfigurationError("terminating a backend needs side_dsn, a direct connection to the server")
-    with psycopg.connect(side_dsn, autocommit=True) as connection:
+    with contextlib.suppress(psycopg.OperationalError), psycopg.connect(side_dsn, autocommit=True) as connection:
         connection.execute("select pg_terminate_backend(%s::integer, %s::bigint)", (backend_pid, TERMINATE_MS_MAX))
