@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from lab.test_scenarios import EXPERIMENT, FURTHER
@@ -103,15 +104,32 @@ def test_step_by_step(desk: Path) -> None:
     assert (again.returncode, again.stdout) == (0, "there is no lab here\n")
 
 
-def test_a_lab_that_is_up_survives_the_scenarios_that_crash_it(desk: Path) -> None:
-    """Also the one that sets it back: afterwards it is up, with its orders."""
+def test_a_lab_that_is_up_is_not_crashed_under_its_user(desk: Path) -> None:
+    """The scenarios that stop a server are played in a throw-away lab; a session in the other one goes on."""
     command(desk, "up")
-    command(desk, "seed")
-    assert command(desk, "run", "crash", "lost-commits").returncode == 0
     found = lab.find({})
     assert found is not None
-    assert not (found.folder / "pgdata.copy").exists()
-    assert command(desk, "whoami").returncode == 0
+    with psycopg.connect(found.dsn("lab-test")) as user:
+        user.execute("create table mine (n integer)")
+        done = command(desk, "run", "crash", "lost-commits", "sum-once")
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
+        assert done.stderr.count("a throw-away server") == 1
+        user.execute("insert into mine values (1)")
+
+
+def test_seeding_says_what_stands_in_its_way(desk: Path) -> None:
+    """A transaction in somebody's psql, and a table that refers to the orders: a sentence each, no traceback."""
+    command(desk, "up")
+    command(desk, "seed")
+    found = lab.find({})
+    assert found is not None
+    with psycopg.connect(found.dsn("lab-test")) as user:
+        user.execute("select from wiki_lab.orders limit 1")
+        locked = command(desk, "seed")
+        assert (locked.returncode, "locked by another session" in locked.stderr) == (75, True)
+        user.execute("create table mine (order_id integer references wiki_lab.orders)")
+    referred = command(desk, "seed")
+    assert (referred.returncode, "Drop that first" in referred.stderr) == (78, True)
 
 
 @pytest.mark.parametrize("word", ["seed", "whoami", "versions"])

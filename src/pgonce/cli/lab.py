@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,8 @@ def up(folder: Path | None, as_json: bool, quiet: bool) -> int:
         return COMPLETE
     click.echo(f"the lab is up in {made.folder}")
     if not quiet:
-        say("next: `. ./lab.env` for psql, `pgonce lab run` to play, `pgonce lab clean` to stop and remove it")
+        say('psql: . ./lab.env; psql -h "$LAB_DIR" -U lab -d postgres')
+        say("`pgonce lab run` plays in it, `pgonce lab clean` stops and removes it")
     return COMPLETE
 
 
@@ -118,25 +119,26 @@ def scenarios(as_json: bool) -> int:
 @json_option
 @quiet_option
 def run(names: tuple[str, ...], wrong: bool, as_json: bool, quiet: bool) -> int:
-    """Play scenarios, all if none is named: in the lab of this folder, or in a throw-away one.
+    """Play scenarios, all if none is named: in the lab of lab.env or LAB_DIR, or in a throw-away one.
 
+    Those that crash the server are always played in a throw-away lab.
     Exit code 0: the money is exact everywhere. 3: it is not (so always with --wrong). 70: a scenario showed nothing.
     """
     wanted = _wanted(names, wrong=wrong)
     played = []
     inconclusive = []
-    with _any_lab(quiet=quiet) as one_lab:
+    with _Labs(quiet=quiet) as labs:
         for scenario in wanted:
             tell: Callable[[str], None] = (lambda _: None) if as_json else click.echo
             try:
-                played.append(the_lab.play(one_lab, scenario, wrong=wrong, tell=tell))
+                played.append(the_lab.play(labs.for_scenario(scenario), scenario, wrong=wrong, tell=tell))
             except Inconclusive as error:
                 inconclusive.append(scenario.name)
                 say(f"{scenario.name}: {error}")
     if as_json:
         _print_json({"scenarios": [_facts(one) for one in played], "inconclusive": inconclusive})
     elif not quiet:
-        say(f"{len(played)} scenarios in {sum(one.took_s for one in played):.1f} s")
+        say(f"scenarios: {len(played)}, in {sum(one.took_s for one in played):.1f} s")
     if not all(one.exact for one in played):
         return CHECK_FOUND_SOMETHING
     return INCONCLUSIVE if inconclusive else COMPLETE
@@ -157,13 +159,13 @@ def write_report(output: Path, quiet: bool) -> int:
     if not output.absolute().parent.is_dir():
         raise ConfigurationError(f"there is no folder {str(output.absolute().parent)!r} to write {output.name!r} into.")
     pairs = []
-    with _any_lab(quiet=quiet) as one_lab:
-        found = the_lab.versions(one_lab)
+    with _Labs(quiet=quiet) as labs:
+        found = the_lab.versions(labs.throw_away())
         for scenario in the_lab.SCENARIOS:
             if not quiet:
                 say(f"playing {scenario.name}")
-            right = the_lab.play(one_lab, scenario)
-            pairs.append((right, the_lab.play(one_lab, scenario, wrong=True) if scenario.wrong else None))
+            right = the_lab.play(labs.throw_away(), scenario)
+            pairs.append((right, the_lab.play(labs.throw_away(), scenario, wrong=True) if scenario.wrong else None))
     report.write(output, report.page(pairs, found))
     click.echo(str(output))
     return COMPLETE
@@ -180,18 +182,33 @@ def _wanted(names: tuple[str, ...], *, wrong: bool) -> list[the_lab.Scenario]:
     return playable
 
 
-@contextlib.contextmanager
-def _any_lab(*, quiet: bool) -> Iterator[the_lab.Lab]:
-    """Use the lab of this folder, or a throw-away one with the same orders in it."""
-    standing = the_lab.find()
-    if standing is not None:
-        yield standing
-        return
-    with the_lab.throw_away() as made:
-        the_lab.seed(made)
-        if not quiet:
-            say(f"a throw-away server, PostgreSQL 18.6, in {made.folder}")
-        yield made
+class _Labs:
+    """The labs that scenarios are played in: the one that is up, and a throw-away one, made when it is needed."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._standing = the_lab.find()
+        self._made: the_lab.Lab | None = None
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> _Labs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def for_scenario(self, scenario: the_lab.Scenario) -> the_lab.Lab:
+        """Choose the lab: one that is up is never crashed or set back under its user."""
+        return self.throw_away() if self._standing is None or scenario.stops_server else self._standing
+
+    def throw_away(self) -> the_lab.Lab:
+        """Return the throw-away lab, with the same orders in it."""
+        if self._made is None:
+            self._made = self._open.enter_context(the_lab.throw_away())
+            the_lab.seed(self._made)
+            if not self._quiet:
+                say(f"a throw-away server, PostgreSQL 18.6, in {self._made.folder}")
+        return self._made
 
 
 def _standing() -> the_lab.Lab:

@@ -59,3 +59,5 @@ class Scenario:
     right: Act
     wrong_way: str = ""
     wrong: Act | None = None
+    stops_server: bool = False
+    """Whether it crashes the server or sets it back, which nobody else's lab should suffer."""

@@ -59,4 +59,5 @@ SCENARIO = Scenario(
     wrong_way="The worker saved its offset in a file before COMMIT. After the crash it says done, and the event is "
     "skipped for ever.",
     wrong=wrong,
+    stops_server=True,
 )

@@ -61,7 +61,7 @@ SCENARIO = Scenario(
     question="The fourth row of a payroll is bad. What of the first three?",
     right_way="If the rows belong together, the file is one transaction (--checkpoint all): nothing, or everything.",
     right=right,
-    wrong_way="A checkpoint per item, which is right for rows that stand alone: here the totals are wrong until the "
-    "file is repaired and run again.",
+    wrong_way="A checkpoint per item, which is right for rows that stand alone: here the money has left the company, "
+    "has not arrived, and the totals are wrong for everybody who looks now.",
     wrong=wrong,
 )

@@ -36,6 +36,8 @@ def wrong(stage: Stage) -> Iterator[Line]:
     with gate_in_commit(stage, "account", "update"):
         die_in_commit(stage, "worker", EFFECT_ALONE)
     wait_until_ended(stage, "worker")
+    left, status = total(stage), stage.value("select status from event where event_id = 'e1'")
+    stage.say("monitor", f"the worker is gone, and its COMMIT took place: balance {left}, event {status}")
     rerun = apply_once(stage, "again", stage.connect("again"), "e1")
     yield line(total(stage), 100, killed="inside_commit", effect="committed", mark="never_written", rerun=rerun)
 

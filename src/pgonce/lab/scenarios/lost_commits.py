@@ -73,4 +73,5 @@ SCENARIO = Scenario(
     right=right,
     wrong_way="From what it remembers: the lost events are never applied, and the position says that they were.",
     wrong=wrong,
+    stops_server=True,
 )
