@@ -86,7 +86,7 @@ def versions(lab: Lab) -> dict[str, str]:
         ).fetchone() or ("", "")
         libpq = psycopg.pq.version()
     psql = subprocess.run(
-        [lab.folder / "bin" / "psql", "--version"], capture_output=True, text=True, check=True, timeout=30
+        [lab.programs.program("psql"), "--version"], capture_output=True, text=True, check=True, timeout=30
     )
     return {
         "postgresql": f"{server} ({number})",
