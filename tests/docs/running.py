@@ -14,7 +14,8 @@ COMMAND_S_MAX = 200.0
 
 def environment(folder: Path) -> dict[str, str]:
     """Give a page an environment in which nothing names a database, and the data folder lies beside it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG") and name != "DATABASE_URL"}
+    misleading = ("DATABASE_URL", "LAB_DIR")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG") and name not in misleading}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     home = folder.parent / "home"
     return kept | {"PATH": path, "PGONCE_HOME": str(home), "NO_COLOR": "1", "PYTHONUTF8": "1"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from pgonce import lab
@@ -38,3 +40,20 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
     os.chdir(folder)
     lab.clean({})
+
+
+def ask(one: Lab, question: str) -> object:
+    """Ask the lab's server something of one value."""
+    with psycopg.connect(one.dsn("lab-test")) as connection:
+        row = connection.execute(question).fetchone()
+    assert row is not None
+    return row[0]
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """Yield a short path of a folder that everybody may enter, in which a lab may be made."""
+    folder = Path("/tmp") / f"pgonce-test-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    yield folder
+    shutil.rmtree(folder)

@@ -1,43 +1,23 @@
-"""A lab's home: private, recognisable, found again, and never taken for somebody else's."""
+"""A lab's home: private, recognisable, found again, and gone when it is cleaned."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
+from lab.conftest import ask
 from pgonce import lab
-from pgonce.errors import ConfigurationError, Unreachable
-from pgonce.lab import envfile, home, marker
-from pgonce.lab.home import Lab
-from pgonce.server import cluster, find, watch
+from pgonce.errors import ConfigurationError
+from pgonce.lab import envfile
+from pgonce.server import find, watch
 from pgonce.server.find import find_version
-from server.processes import gone, until
+from server.processes import gone
 
 pytestmark = pytest.mark.xdist_group("lab")
-
-
-def ask(one: Lab, question: str) -> object:
-    """Ask the lab's server something of one value."""
-    with psycopg.connect(one.dsn("lab-test")) as connection:
-        row = connection.execute(question).fetchone()
-    assert row is not None
-    return row[0]
-
-
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """Yield a short path of a folder that everybody may enter, in which a lab may be made."""
-    folder = Path("/tmp") / f"pgonce-test-{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def test_a_lab_is_private_and_says_so(desk: Path) -> None:
@@ -86,7 +66,7 @@ def test_a_shell_finds_the_lab_whatever_the_user_has_set(desk: Path) -> None:
     psql = subprocess.run(
         ["bash", "-c", ". ./lab.env; command -v psql"], cwd=desk, text=True, capture_output=True, check=True
     )
-    assert psql.stdout.strip() == f"{made.folder}/bin/psql"
+    assert psql.stdout.strip() == f"{made.home}/bin/psql"
 
 
 def test_a_second_lab_in_the_same_folder_is_refused_and_the_first_stays(desk: Path) -> None:
@@ -206,160 +186,6 @@ def test_only_18_6_is_taken(desk: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(find, "_wheel_dirs", lambda: iter(()))
     with pytest.raises(ConfigurationError, match=r"no PostgreSQL 18\.6 was found"):
         lab.up()
-    assert list(desk.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("room", "name"),
-    [(marker, "write"), (cluster, "build"), (cluster, "start"), (home, "_make_schema"), (cluster, "spawn")],
-    ids=["marker", "initdb", "start", "schema", "watcher"],
-)
-@pytest.mark.parametrize("how", [KeyboardInterrupt(), OSError(28, "No space left on device"), Unreachable("planted")])
-def test_a_lab_that_fails_while_it_is_made_leaves_nothing(
-    desk: Path, short: Path, monkeypatch: pytest.MonkeyPatch, room: object, name: str, how: BaseException
-) -> None:
-    """At each step, by Ctrl-C, a full disk, or a server that does not come up."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise how
-
-    with monkeypatch.context() as patch:
-        patch.setattr(room, name, fail)
-        with pytest.raises((type(how), ConfigurationError)):
-            lab.up(short / "lab")
-    assert list(desk.iterdir()) == []
-    assert list(short.iterdir()) == []
-
-
-def test_a_lab_whose_file_was_taken_away_meanwhile_is_removed(
-    desk: Path, short: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A `lab clean` beside a `lab up`: no server is left that nobody can find."""
-    make = home._make_schema
-    monkeypatch.setattr(home, "_make_schema", lambda one: ((desk / "lab.env").unlink(), make(one)))
-    with pytest.raises(ConfigurationError, match="taken away"):
-        lab.up(short / "lab")
-    assert list(short.iterdir()) == []
-
-
-# What is not ours is not touched.
-
-
-def refused(environment: dict[str, str], *, why: str) -> None:
-    """Cleaning and using are refused for this reason."""
-    for call in (lab.clean, lab.find):
-        with pytest.raises(ConfigurationError, match=why):
-            call(environment)
-
-
-def test_a_folder_without_the_marker_is_not_touched(desk: Path, short: Path) -> None:
-    """Named by lab.env or by LAB_DIR, empty or not."""
-    (short / "photos").mkdir()
-    refused({"LAB_DIR": str(short / "photos")}, why=r"no marker \.wiki-lab")
-    (short / "photos" / "one.jpg").write_text("")
-    envfile.write(desk / "lab.env", short / "photos")
-    refused({}, why=r"no marker \.wiki-lab")
-    assert (short / "photos" / "one.jpg").exists()
-    (desk / "lab.env").unlink()
-
-
-def test_the_marker_of_another_folder_does_not_count(desk: Path) -> None:
-    """A copy of a lab is not a lab."""
-    made = lab.up()
-    copy = made.folder.with_name(made.folder.name + "-copy")
-    shutil.copytree(
-        made.folder, copy, symlinks=True, ignore=lambda _, names: [name for name in names if name.startswith(".s.")]
-    )
-    try:
-        (desk / "lab.env").rename(desk / "kept")
-        refused({"LAB_DIR": str(copy)}, why="written for another folder")
-        assert ask(made, "select 1") == 1
-    finally:
-        shutil.rmtree(copy)
-        (desk / "kept").rename(desk / "lab.env")
-
-
-def test_a_lab_that_points_to_another_server_is_not_stopped(desk: Path, short: Path) -> None:
-    """Neither by a link nor by a copied pid file."""
-    made = lab.up()
-    trap = short / "trap"
-    for plant in (
-        lambda: (trap / "pgdata").symlink_to(made.server.pgdata),
-        lambda: shutil.copytree(made.server.pgdata, trap / "pgdata", ignore=lambda *_: ["base", "pg_wal", "global"]),
-    ):
-        trap.mkdir(mode=0o700)
-        marker.write(trap, trap, Path(os.devnull))
-        plant()
-        (desk / "lab.env").rename(desk / "kept")
-        refused({"LAB_DIR": str(trap)}, why="another place|another folder")
-        (desk / "kept").rename(desk / "lab.env")
-        assert ask(made, "select 1") == 1
-        shutil.rmtree(trap)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_a_lab_of_another_user_is_not_touched(desk: Path, short: Path) -> None:
-    """The marker's owner is whoever called `lab up`."""
-    (short / "theirs").mkdir(mode=0o700)
-    marker.write(short / "theirs", short / "theirs", Path(os.devnull))
-    os.chown(short / "theirs" / ".wiki-lab", 12345, 12345)
-    refused({"LAB_DIR": str(short / "theirs")}, why="another user's")
-    assert (short / "theirs" / ".wiki-lab").exists()
-
-
-def test_a_file_that_is_not_ours_is_not_overwritten_or_removed(desk: Path) -> None:
-    """Somebody else's lab.env."""
-    (desk / "lab.env").write_text("export GREETING='hello'\n")
-    with pytest.raises(ConfigurationError, match="is there already"):
-        lab.up()
-    refused({}, why="not a file of pgonce's lab")
-    assert (desk / "lab.env").read_text() == "export GREETING='hello'\n"
-    (desk / "lab.env").unlink()
-
-
-def test_a_link_is_not_followed(desk: Path, short: Path) -> None:
-    """A LAB_DIR that is a link to a lab, and a lab.env that is a link to another file."""
-    made = lab.up()
-    (short / "link").symlink_to(made.folder)
-    (desk / "lab.env").rename(desk / "kept")
-    refused({"LAB_DIR": str(short / "link")}, why="not one that a lab gets")
-    (desk / "lab.env").symlink_to(short / "letter")
-    with pytest.raises(ConfigurationError):
-        lab.up()
-    assert not (short / "letter").exists()
-    (desk / "lab.env").unlink()
-    (desk / "kept").rename(desk / "lab.env")
-
-
-def test_a_half_made_lab_is_named_and_can_be_cleaned(desk: Path, short: Path) -> None:
-    """What a SIGKILL leaves at any moment: the file alone, an unborn folder, a folder without a cluster."""
-    folder = short / "lab"
-    unborn = short / "lab.new"
-    moments: list[Callable[[], object]] = [
-        lambda: None,
-        lambda: unborn.mkdir(mode=0o700),
-        lambda: (unborn.mkdir(mode=0o700), marker.write(unborn, folder, desk / "lab.env")),
-        lambda: (folder.mkdir(mode=0o700), marker.write(folder, folder, desk / "lab.env")),
-    ]
-    for moment in moments:
-        envfile.write(desk / "lab.env", folder)
-        moment()
-        if folder.exists():
-            with pytest.raises(ConfigurationError, match=r"not finished.*pgonce lab clean"):
-                lab.find({})
-        lab.clean({})
-        assert list(desk.iterdir()) == []
-        assert list(short.iterdir()) == []
-
-
-def test_a_lab_removed_by_hand_takes_its_server_along(desk: Path) -> None:
-    """`rm -r` of the folder: the watcher ends the server, and clean removes the file."""
-    made = lab.up()
-    pid = made.server.postmaster_pid
-    shutil.rmtree(made.folder, ignore_errors=True)
-    shutil.rmtree(made.folder, ignore_errors=True)
-    until(lambda: gone(pid))
-    assert lab.clean({}) is None
     assert list(desk.iterdir()) == []
 
 

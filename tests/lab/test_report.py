@@ -75,9 +75,26 @@ def test_what_a_scenario_says_is_text_and_not_markup() -> None:
 def test_a_page_is_replaced_whole(tmp_path: Path) -> None:
     """And a folder that cannot be written is said, with the older page kept."""
     target = tmp_path / "page.html"
-    report.write(target, "one")
-    report.write(target, "two")
+    for text in ("one", "two"):
+        with report.written(target) as parts:
+            parts.append(text)
+    assert target.read_text() == "two"
+
+    def fails_half_way() -> None:
+        with report.written(target) as parts:
+            parts.append("three")
+            raise InterruptedError
+
+    with pytest.raises((InterruptedError, ConfigurationError)):
+        fails_half_way()
     assert target.read_text() == "two"
     assert list(tmp_path.iterdir()) == [target]
-    with pytest.raises(ConfigurationError, match="--output"):
-        report.write(tmp_path / "nowhere" / "page.html", "three")
+
+
+@pytest.mark.parametrize("name", ["nowhere/page.html", "folder", "/dev/null"])
+def test_what_cannot_be_written_is_said_before_anything_is_played(tmp_path: Path, name: str) -> None:
+    """A device is not replaced by a file."""
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigurationError, match="--output"), report.written(tmp_path / name):
+        pytest.fail("the block was begun")
+    assert not Path("/dev/null").is_file()

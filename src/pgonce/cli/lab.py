@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,36 @@ from pgonce.cli.options import print_table
 from pgonce.cli.streams import say
 from pgonce.errors import ConfigurationError, Inconclusive
 from pgonce.lab import envfile, report
+from pgonce.lab.edge import in_words
 from pgonce.lab.play import Played, chosen
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No messages on stderr; errors are said.")
 
 
-@click.group("lab")
+class _Explained(click.Group):
+    """A group whose commands end with a sentence, whatever goes wrong in the lab."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with in_words():
+            return super().invoke(ctx)
+
+
+@click.group("lab", cls=_Explained)
 def lab() -> None:
     """See on a real server what running again does: `pgonce lab run` shows it done right, `--wrong` done wrong."""
+    _fill_standard_streams()
     envfile.isolate(os.environ)
     signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+
+
+def _fill_standard_streams() -> None:
+    """Open nothing in the place of closed standard streams: a lock or a socket with such a number would be lost."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _end_like_ctrl_c(_number: int, _frame: object) -> None:
@@ -48,7 +67,8 @@ def up(folder: Path | None, as_json: bool, quiet: bool) -> int:
         return COMPLETE
     click.echo(f"the lab is up in {made.folder}")
     if not quiet:
-        say("next: `. ./lab.env` for psql, `pgonce lab run` to play, `pgonce lab clean` to stop and remove it")
+        say('psql: . ./lab.env; psql -h "$LAB_DIR" -U lab -d postgres')
+        say("`pgonce lab run` plays in it, `pgonce lab clean` stops and removes it")
     return COMPLETE
 
 
@@ -118,28 +138,29 @@ def scenarios(as_json: bool) -> int:
 @json_option
 @quiet_option
 def run(names: tuple[str, ...], wrong: bool, as_json: bool, quiet: bool) -> int:
-    """Play scenarios, all if none is named: in the lab of this folder, or in a throw-away one.
+    """Play scenarios, all if none is named: in the lab of lab.env or LAB_DIR, or in a throw-away one.
 
+    Those that crash the server are always played in a throw-away lab.
     Exit code 0: the money is exact everywhere. 3: it is not (so always with --wrong). 70: a scenario showed nothing.
     """
     wanted = _wanted(names, wrong=wrong)
     played = []
     inconclusive = []
-    with _any_lab(quiet=quiet) as one_lab:
+    with _Labs(quiet=quiet) as labs:
         for scenario in wanted:
             tell: Callable[[str], None] = (lambda _: None) if as_json else click.echo
             try:
-                played.append(the_lab.play(one_lab, scenario, wrong=wrong, tell=tell))
+                played.append(the_lab.play(labs.for_scenario(scenario), scenario, wrong=wrong, tell=tell))
             except Inconclusive as error:
                 inconclusive.append(scenario.name)
                 say(f"{scenario.name}: {error}")
     if as_json:
         _print_json({"scenarios": [_facts(one) for one in played], "inconclusive": inconclusive})
     elif not quiet:
-        say(f"{len(played)} scenarios in {sum(one.took_s for one in played):.1f} s")
-    if not all(one.exact for one in played):
-        return CHECK_FOUND_SOMETHING
-    return INCONCLUSIVE if inconclusive else COMPLETE
+        say(f"scenarios: {len(played)}, in {sum(one.took_s for one in played):.1f} s")
+    if inconclusive and (wrong or all(one.exact for one in played)):
+        return INCONCLUSIVE
+    return COMPLETE if all(one.exact for one in played) else CHECK_FOUND_SOMETHING
 
 
 @lab.command("report")
@@ -153,20 +174,21 @@ def run(names: tuple[str, ...], wrong: bool, as_json: bool, quiet: bool) -> int:
 )
 @quiet_option
 def write_report(output: Path, quiet: bool) -> int:
-    """Play every scenario, right and wrong, and write one page with both side by side."""
-    if not output.absolute().parent.is_dir():
-        raise ConfigurationError(f"there is no folder {str(output.absolute().parent)!r} to write {output.name!r} into.")
-    pairs = []
-    with _any_lab(quiet=quiet) as one_lab:
-        found = the_lab.versions(one_lab)
+    """Play every scenario, right and wrong, and write one page with both side by side.
+
+    Exit code 0: every right worker was exact. 3: one was not. 70: a scenario showed nothing, and no page was written.
+    """
+    pairs: list[report.Pair] = []
+    with report.written(output) as parts, _Labs(quiet=quiet) as labs:
+        one_lab = labs.throw_away()
         for scenario in the_lab.SCENARIOS:
             if not quiet:
                 say(f"playing {scenario.name}")
             right = the_lab.play(one_lab, scenario)
             pairs.append((right, the_lab.play(one_lab, scenario, wrong=True) if scenario.wrong else None))
-    report.write(output, report.page(pairs, found))
+        parts.append(report.page(pairs, the_lab.versions(one_lab)))
     click.echo(str(output))
-    return COMPLETE
+    return COMPLETE if all(right.exact for right, _ in pairs) else CHECK_FOUND_SOMETHING
 
 
 def _wanted(names: tuple[str, ...], *, wrong: bool) -> list[the_lab.Scenario]:
@@ -174,24 +196,39 @@ def _wanted(names: tuple[str, ...], *, wrong: bool) -> list[the_lab.Scenario]:
         found = chosen(names)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
-    playable = [one for one in found if one.wrong is not None or not wrong]
-    if not playable:
-        raise click.UsageError(f"the scenario {names[0]!r} has no wrong worker; play it without --wrong")
-    return playable
+    harmless = [one.name for one in found if wrong and one.wrong is None]
+    if harmless and names:
+        raise click.UsageError(f"the scenario {harmless[0]!r} has no wrong worker; play it without --wrong")
+    return [one for one in found if one.name not in harmless]
 
 
-@contextlib.contextmanager
-def _any_lab(*, quiet: bool) -> Iterator[the_lab.Lab]:
-    """Use the lab of this folder, or a throw-away one with the same orders in it."""
-    standing = the_lab.find()
-    if standing is not None:
-        yield standing
-        return
-    with the_lab.throw_away() as made:
-        the_lab.seed(made)
-        if not quiet:
-            say(f"a throw-away server, PostgreSQL 18.6, in {made.folder}")
-        yield made
+class _Labs:
+    """The labs that scenarios are played in: the one that is up, and a throw-away one, made when it is needed."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._standing = the_lab.find()
+        self._made: the_lab.Lab | None = None
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> _Labs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def for_scenario(self, scenario: the_lab.Scenario) -> the_lab.Lab:
+        """Choose the lab: one that is up is never crashed or set back under its user."""
+        return self.throw_away() if self._standing is None or scenario.stops_server else self._standing
+
+    def throw_away(self) -> the_lab.Lab:
+        """Return the throw-away lab, with the same orders in it."""
+        if self._made is None:
+            self._made = self._open.enter_context(the_lab.throw_away())
+            the_lab.seed(self._made)
+            if not self._quiet:
+                say(f"a throw-away server, PostgreSQL 18.6, in {self._made.folder}")
+        return self._made
 
 
 def _standing() -> the_lab.Lab:

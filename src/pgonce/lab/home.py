@@ -32,9 +32,14 @@ STATEMENT_MS_MAX, LOCK_MS_MAX = 7000, 5000
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A lab that is up: its folder, and its server to be connected to, stopped and crashed."""
+    """A lab that is up: the folder with its socket, the one with its data, and its server to be stopped and crashed.
+
+    The two are one folder, except for root: root's server runs as another account, which may do as it likes in the
+    folder of its socket, so nothing that root trusts lies there.
+    """
 
     folder: Path
+    home: Path
     server: ScratchServer
     programs: Binaries
 
@@ -47,11 +52,11 @@ class Lab:
 
     def psql(self, name: str, sql: str, database: str = DATABASE) -> tuple[list[str], dict[str, str]]:
         """Return the arguments and the environment of a psql process that runs ``sql`` and prints bare rows."""
-        argv = [str(self.folder / "bin" / "psql"), "-X", "-q", "-w", "-At", "-d", self.dsn(name, database)]
+        argv = [str(self.programs.program("psql")), "-X", "-q", "-w", "-At", "-d", self.dsn(name, database)]
         argv += ["-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", "-c", sql]
         environment = dict(os.environ)
         envfile.isolate(environment)
-        return argv, environment | {"PGPASSFILE": str(self.folder / "no-pass"), "PGSERVICEFILE": os.devnull}
+        return argv, environment | {"PGPASSFILE": str(self.home / "no-pass"), "PGSERVICEFILE": os.devnull}
 
 
 def up(asked: Path | None = None, *, env_file: Path = Path(envfile.NAME)) -> Lab:
@@ -64,23 +69,20 @@ def up(asked: Path | None = None, *, env_file: Path = Path(envfile.NAME)) -> Lab
     account, programs = _means()
     env_file = Path(os.path.abspath(env_file))
     folder = _chosen(asked, account)
-    envfile.write(env_file, folder)
+    place, nonce = _place(folder, account), secrets.token_hex(8)
+    envfile.write(env_file, folder, place.folder / "bin", nonce)
     try:
-        place = _make(folder, env_file, account, programs)
-        lab = _lab(place, programs)
-        with users.control(place), users.user_of(place):
-            users.ensure_watcher(place, scratch=False)
-            cluster.build(place, programs, throw_away=True)
-            cluster.start(place, programs, {})
-            _make_schema(lab)
-            (folder / watch.PINNED).touch(mode=0o600)
+        _make(place, env_file, programs, nonce)
+        lab = _start(place, programs)
         if envfile.read(env_file) != folder:
             raise ConfigurationError(
-                f"{str(env_file)!r} was taken away while the lab was made. Run `pgonce lab up` again."
+                f"{str(env_file)!r} was taken away while the lab was made, so the lab was removed. Run again."
             )
     except BaseException:
-        with contextlib.suppress(Exception):
-            _remove(folder, env_file)
+        if marker.noted(folder) == (str(folder), str(env_file)):
+            with contextlib.suppress(Exception):
+                _remove(place)
+        envfile.remove(env_file, folder)
         raise
     return lab
 
@@ -89,54 +91,60 @@ def up(asked: Path | None = None, *, env_file: Path = Path(envfile.NAME)) -> Lab
 def throw_away() -> Iterator[Lab]:
     """Make a lab for the length of the block; it vanishes with this process, however that ends."""
     account, programs = _means()
-    folder = _chosen(None, account)
-    place = _make(folder, None, account, programs)
-    with scratch(binaries=programs, place=place) as server:
-        lab = Lab(folder, server, programs)
-        _make_schema(lab)
-        yield lab
+    place = _place(_chosen(None, account), account)
+    try:
+        _make(place, None, programs, secrets.token_hex(8))
+        with scratch(binaries=programs, place=place) as server:
+            lab = Lab(_sockets(place), place.folder, server, programs)
+            _make_schema(lab)
+            yield lab
+    finally:
+        watch.remove_place(_sockets(place))
+        if not watch.is_up(place.folder):
+            watch.remove_place(place.folder)
 
 
 def find(environment: Mapping[str, str] = os.environ, *, env_file: Path = Path(envfile.NAME)) -> Lab | None:
     """Find the lab of ``lab.env``, or of LAB_DIR; None if there is none. Its server is started if it is down.
 
     Raises ConfigurationError if that folder is no lab of ours, or if the two name different labs.
-    Safe to re-run: a running server is left alone.
+    Safe to re-run: a running server is left alone, and what a killed ``up`` left out is done.
     """
     folder = _named(environment, env_file)
     if folder is None:
         return None
-    marker.check(folder)
     account, programs = _means()
     place = _place(folder, account)
+    marker.check(folder, place.folder)
     if not place.pgdata.exists():
         raise ConfigurationError(
-            f"the lab in {str(folder)!r} was not finished: its making was killed. Remove it with `pgonce lab clean`, "
-            "then run `pgonce lab up` again."
+            f"the lab in {str(folder)!r} has no data: its making was killed, or somebody removed them. Remove it with "
+            "`pgonce lab clean`, then run `pgonce lab up` again."
         )
-    with users.control(place), users.user_of(place):
-        users.ensure_watcher(place, scratch=False)
-        cluster.start(place, programs, {})
-    return _lab(place, programs)
+    return _start(place, programs)
 
 
 def clean(environment: Mapping[str, str] = os.environ, *, env_file: Path = Path(envfile.NAME)) -> Path | None:
     """Stop the lab's server and remove its folder and ``lab.env``; return the folder, None if there was no lab.
 
     Raises ConfigurationError, and touches nothing, if the folder has no marker, is another user's, or points to a
-    server that is not its own. Safe to re-run: without a lab there is nothing to do.
+    server that is not its own. Safe to re-run: without a lab there is nothing to do, and one that was interrupted is
+    finished, since the file that leads to the lab goes last.
     """
     folder = _named(environment, env_file)
-    if folder is None:
-        written = envfile.read(env_file)
-        if written is not None:
-            _remove(written, env_file)
-        return None
-    marker.check(folder)
-    noted = marker.env_file_of(folder)
-    if noted is not None and _names(noted, folder):
-        noted.unlink(missing_ok=True)
-    _remove(folder, env_file)
+    written = envfile.read(env_file)
+    if folder is not None:
+        place = _place(folder, places.server_account())
+        marker.check(folder, place.folder)
+        leads_here = Path(marker.noted(folder)[1] or env_file)
+        _remove(place)
+        envfile.remove(leads_here, folder)
+    elif written is not None:
+        place = _place(written, places.server_account())
+        _remove_unborn(place, envfile.nonce_of(env_file))
+        if place.folder != written:
+            _remove(place)
+    envfile.remove(env_file, written)
     return folder
 
 
@@ -146,24 +154,18 @@ def _means() -> tuple[places.Account | None, Binaries]:
 
 
 def _place(folder: Path, account: places.Account | None) -> Place:
-    return Place(folder, account, USER, DATABASE, sockets=folder)
+    home = folder if account is None else places.ROOTS_BASE / f"lab-{places.key_of(folder)}"
+    return Place(home, account, USER, DATABASE, sockets=folder)
 
 
-def _lab(place: Place, programs: Binaries) -> Lab:
-    return Lab(place.folder, ScratchServer(place, programs, {}, None), programs)
+def _sockets(place: Place) -> Path:
+    return place.sockets or place.folder
 
 
 def _chosen(asked: Path | None, account: places.Account | None) -> Path:
     """Return the path of the lab's folder, which does not exist yet or is empty."""
     if asked is None:
-        bases = [Path(tempfile.gettempdir()), Path("/tmp"), places.ROOTS_BASE]  # noqa: S108 (a new 0700 folder below it)
-        fitting = [base for base in bases if _does(Path(os.path.realpath(base)), account)]
-        if not fitting:
-            raise ConfigurationError(
-                "no folder for the lab was found: the temporary folder has a long path, blanks or odd letters in it. "
-                "Set TMPDIR to a short one, or name one: pgonce lab up --dir /short/path"
-            )
-        return Path(os.path.realpath(fitting[0])) / f"pgonce-lab-{secrets.token_hex(4)}"
+        return _short_base(account) / f"pgonce-lab-{secrets.token_hex(4)}"
     folder = Path(os.path.realpath(asked))
     if marker.USABLE.fullmatch(str(folder)) is None:
         raise ConfigurationError(
@@ -175,42 +177,77 @@ def _chosen(asked: Path | None, account: places.Account | None) -> Path:
             f"the lab's folder cannot be {str(folder)!r}: the path is longer than {PATH_BYTES_MAX} bytes, and a socket "
             "has to fit below it. Name a shorter one, for instance below /tmp."
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(
-            f"{str(folder)!r} is not an empty folder, and a lab gets one of its own. Name a new one."
-        )
+    with explained(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigurationError(
+                f"{str(folder)!r} is not an empty folder, and a lab gets one of its own. Name a new one."
+            )
     return folder
 
 
-def _does(base: Path, account: places.Account | None) -> bool:
-    is_short = len(os.fsencode(base)) <= PATH_BYTES_MAX - len("/pgonce-lab-00000000")
-    if not is_short or marker.USABLE.fullmatch(str(base)) is None or not base.is_dir():
-        return False
-    return account is None or places.can_reach(account, base)
+def _short_base(account: places.Account | None) -> Path:
+    bases = [Path("/tmp"), places.ROOTS_BASE]  # noqa: S108 (a new 0700 folder below it)
+    with contextlib.suppress(OSError):
+        bases.insert(0, Path(os.path.realpath(tempfile.gettempdir())))
+    for base in bases:
+        is_short = len(os.fsencode(base)) <= PATH_BYTES_MAX - len("/pgonce-lab-00000000")
+        is_plain = is_short and marker.USABLE.fullmatch(str(base)) is not None
+        usable = is_plain and base.is_dir() and os.access(base, os.W_OK | os.X_OK)
+        if usable and (account is None or places.can_reach(account, base)):
+            return base
+    raise ConfigurationError(
+        "no folder for the lab was found: the temporary folder is missing, cannot be written, or has a long path, "
+        "blanks or odd letters in it. Set TMPDIR to a short one, or name one: pgonce lab up --dir /short/path"
+    )
 
 
-def _make(folder: Path, env_file: Path | None, account: places.Account | None, programs: Binaries) -> Place:
-    """Make the folder with its marker, before anything else is in it."""
+def _make(place: Place, env_file: Path | None, programs: Binaries, nonce: str) -> None:
+    """Make the folders; that of a lab that stays is given its name when the marker is in it, so none is ever without.
+
+    What fails before that leaves nothing, and touches nothing that was there before.
+    """
+    folder = _sockets(place)
     with explained(folder):
-        if account is not None and not places.can_reach(account, places.nearest_existing(folder.parent)):
+        if place.account is not None and not places.can_reach(place.account, places.nearest_existing(folder.parent)):
             raise ConfigurationError(
-                f"root's server runs as {account.name!r}, who cannot reach {str(folder.parent)!r}. "
+                f"root's server runs as {place.account.name!r}, who cannot reach {str(folder.parent)!r}. "
                 "Name a folder below /tmp."
             )
-        new = _unborn(folder)
+        new = _unborn(folder, nonce)
         new.mkdir(mode=0o700)
-        marker.write(new, folder, env_file or Path(os.devnull))
-        if account is not None:
-            os.chown(new, account.uid, account.gid)
-        new.rename(folder)
-        (folder / watch.USERS).mkdir(mode=0o700)
-        (folder / "bin").symlink_to(programs.bin_dir)
-    return _place(folder, account)
+        try:
+            new.chmod(0o700)
+            if env_file is not None:
+                marker.write(new, folder, env_file)
+            if place.account is not None:
+                os.chown(new, place.account.uid, place.account.gid)
+            new.rename(folder)
+        except BaseException:
+            shutil.rmtree(new)
+            raise
+        if place.folder != folder:
+            places.ROOTS_BASE.mkdir(mode=0o755, parents=True, exist_ok=True)
+            place.folder.mkdir(mode=0o711)
+        (place.folder / watch.USERS).mkdir(mode=0o700)
+        (place.folder / "bin").symlink_to(programs.bin_dir)
 
 
-def _unborn(folder: Path) -> Path:
-    """Name the folder as it is called until its marker is in it, so that no lab is ever without."""
-    return folder.with_name(folder.name + ".new")
+def _start(place: Place, programs: Binaries) -> Lab:
+    """Start the server of a lab that stays, making its cluster first if there is none."""
+    lab = Lab(_sockets(place), place.folder, ScratchServer(place, programs, {}, None), programs)
+    with users.control(place), users.user_of(place):
+        users.ensure_watcher(place, scratch=False)
+        if not place.pgdata.exists():
+            cluster.build(place, programs, throw_away=True)
+        cluster.start(place, programs, {})
+        _make_schema(lab)
+        (place.folder / watch.PINNED).touch(mode=0o600)
+    return lab
+
+
+def _unborn(folder: Path, nonce: str) -> Path:
+    """Name the folder as it is called until its marker is in it; nobody else's is ever called so."""
+    return folder.with_name(f"{folder.name}.{nonce}")
 
 
 def _make_schema(lab: Lab) -> None:
@@ -231,26 +268,34 @@ def _named(environment: Mapping[str, str], env_file: Path) -> Path | None:
     return found.pop() if found else None
 
 
-def _names(noted: Path, folder: Path) -> bool:
-    with contextlib.suppress(ConfigurationError):
-        return envfile.read(noted) == folder
-    return False
-
-
-def _remove(folder: Path, env_file: Path) -> None:
-    """Stop the server and remove everything; the folder is a lab, or does not exist, or not yet."""
-    unborn = _unborn(folder)
-    with contextlib.suppress(OSError):
-        if not unborn.is_symlink() and {file.name for file in unborn.iterdir()} <= {marker.NAME}:
+def _remove_unborn(place: Place, nonce: str) -> None:
+    """Remove what a killed ``up`` left of a folder that did not have its name yet."""
+    if nonce:
+        unborn = _unborn(_sockets(place), nonce)
+        with contextlib.suppress(OSError):
             (unborn / marker.NAME).unlink(missing_ok=True)
             unborn.rmdir()
-    if (folder / marker.NAME).exists():
-        place = _place(folder, None)
-        users.let_go(place, now=True)
-        if watch.is_up(folder) and not watch.stop_server(folder, throw_away=True):
-            raise Unreachable(f"the lab's server in {str(folder)!r} does not stop; its log is {str(place.log)!r}.")
+
+
+def _remove(place: Place) -> None:
+    """Stop the server and remove everything of the lab, the folder with the marker last. Safe to re-run: yes."""
+    try:
+        _stop(place)
+    except (ConfigurationError, FileNotFoundError):
+        if place.folder.exists():  # else another `lab clean` was faster
+            raise
+    for folder in (place.folder, _sockets(place)):
         watch.remove_place(folder)
         if folder.exists():
-            with explained(folder):
-                shutil.rmtree(folder)
-    env_file.unlink(missing_ok=True)
+            raise ConfigurationError(
+                f"{str(folder)!r} could not be removed whole. Look at what is in it, then run `pgonce lab clean` again."
+            )
+
+
+def _stop(place: Place) -> None:
+    if place.folder.exists():
+        users.let_go(place, now=True)
+        if watch.is_up(place.folder) and not watch.stop_server(place.folder, throw_away=True):
+            raise Unreachable(
+                f"the lab's server in {str(place.folder)!r} does not stop; its log is {str(place.log)!r}."
+            )

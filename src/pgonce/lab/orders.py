@@ -9,6 +9,7 @@ from importlib import metadata
 
 import psycopg
 
+from pgonce.errors import ConfigurationError, Retryable
 from pgonce.lab.home import SCHEMA, Lab
 from pgonce.server.place import account_of
 
@@ -37,10 +38,23 @@ from generate_series(1, %s) as n;
 
 
 def seed(lab: Lab) -> int:
-    """Fill the lab's schema with made-up orders, the same in every lab; return how many. Safe to re-run: yes."""
-    with psycopg.connect(lab.dsn("lab-seed")) as connection:
-        for statement in _FILL.split(";\n"):
-            connection.execute(statement, (ORDERS,) if "%s" in statement else None)
+    """Fill the lab's schema with made-up orders, the same in every lab; return how many.
+
+    Raises Retryable while another session holds them, ConfigurationError if other objects depend on them.
+    Safe to re-run: yes.
+    """
+    try:
+        with psycopg.connect(lab.dsn("lab-seed")) as connection:
+            for statement in _FILL.split(";\n"):
+                connection.execute(statement, (ORDERS,) if "%s" in statement else None)
+    except psycopg.errors.LockNotAvailable as error:
+        raise Retryable(
+            "wiki_lab.orders is locked by another session. End its transaction (commit or rollback), then run again."
+        ) from error
+    except psycopg.errors.DependentObjectsStillExist as error:
+        raise ConfigurationError(
+            f"wiki_lab.orders cannot be made anew: {error.diag.message_detail}. Drop that first, then run again."
+        ) from error
     return ORDERS
 
 
@@ -72,7 +86,7 @@ def versions(lab: Lab) -> dict[str, str]:
         ).fetchone() or ("", "")
         libpq = psycopg.pq.version()
     psql = subprocess.run(
-        [lab.folder / "bin" / "psql", "--version"], capture_output=True, text=True, check=True, timeout=30
+        [lab.programs.program("psql"), "--version"], capture_output=True, text=True, check=True, timeout=30
     )
     return {
         "postgresql": f"{server} ({number})",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -58,15 +58,27 @@ the right one that does it wrong, and the money that is there in the end.</p>
 """
 
 
-def write(path: Path, text: str) -> None:
-    """Write the page; an older one stays whole until the new one is. Raises ConfigurationError if it cannot be."""
-    new = path.with_name(f".{path.name}.new")
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[list[str]]:
+    """Write what the block puts into the list; an older page stays whole until the new one is.
+
+    Whether it can be written is found out before the block. Raises ConfigurationError if it cannot be.
+    """
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        new.write_text(text, "utf-8")
-        os.replace(new, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
+        if path.exists() and not path.is_file():
+            raise ConfigurationError(f"{str(path)!r} is no regular file. Name another one with --output.")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                parts: list[str] = []
+                yield parts
+                file.writelines(parts)
+            os.replace(new, path)
+        except BaseException:
             new.unlink(missing_ok=True)
+            raise
+    except OSError as error:
         raise ConfigurationError(
             f"{str(path)!r} cannot be written: {error.strerror}. Name another file with --output."
         ) from error

@@ -59,3 +59,8 @@ class Scenario:
     right: Act
     wrong_way: str = ""
     wrong: Act | None = None
+    stops_server: bool = False
+    """Whether it crashes the server or sets it back, which nobody else's lab should suffer."""
+    limited: bool = False
+    """Whether its sessions give up after 7 s, and after 5 s at a lock, as the experiment says. The others have no such
+    limits: on a busy machine a barrier takes longer than that, and an actor must not go away meanwhile."""

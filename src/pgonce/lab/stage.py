@@ -7,6 +7,8 @@ Nothing here waits for time to pass. A barrier is something that the server itse
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import shutil
 import subprocess
 import threading
@@ -19,15 +21,18 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from pgonce.crashtest.boundary import Action, Boundary
 from pgonce.crashtest.proxy import Proxy
-from pgonce.errors import Inconclusive
+from pgonce.errors import ConfigurationError, Inconclusive
 from pgonce.lab.home import Lab
 
 BARRIER_S_MAX = 20.0
 """What a barrier waits for happens within milliseconds; this is for a machine that is busy with other things."""
-COPY = "pgdata.copy"
+COPY, LOCK = "pgdata.copy", "stage.lock"
+RECOVERED = b"database system was not properly shut down"
+"""What a server writes into its log when it starts after a crash, and only then."""
 END_S_MAX = 10.0
 """How long a worker may take to end once its gate is open."""
 
@@ -50,6 +55,9 @@ class Stage:
     lab: Lab
     database: str
     folder: Path
+    limited: bool = False
+    """Whether an actor's statement ends after 7 s, and after 5 s at a lock. If not, an actor waits as long as the
+    player does, however slow that is."""
     steps: list[Step] = field(default_factory=list)
     _began_s: float = field(default_factory=time.monotonic)
     _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -62,7 +70,8 @@ class Stage:
 
     def dsn(self, actor: str) -> str:
         """Return the connection string of an actor."""
-        return self.lab.dsn(f"lab-{actor}", self.database)
+        given = self.lab.dsn(f"lab-{actor}", self.database)
+        return given if self.limited else _with_limits(given, 0)
 
     def connect(self, actor: str, dsn: str | None = None) -> Connection:
         """Connect an actor, in READ COMMITTED and with explicit transactions."""
@@ -74,7 +83,9 @@ class Stage:
     def sql(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement by itself, as the one who looks on; return its rows."""
         if self._monitor is None or self._monitor.closed:
-            self._monitor = psycopg.connect(self.lab.dsn("lab-monitor", self.database), autocommit=True)
+            limits_ms = round(BARRIER_S_MAX * 1000)
+            dsn = _with_limits(self.lab.dsn("lab-monitor", self.database), limits_ms)
+            self._monitor = psycopg.connect(dsn, autocommit=True)
             self._open.callback(self._monitor.close)
         cursor = self._monitor.execute(text, values or None)
         return cursor.fetchall() if cursor.description else []
@@ -86,6 +97,12 @@ class Stage:
 
     def execute(self, actor: str, connection: Connection, text: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement as an actor, and put it and its answer on the time line; return its rows."""
+        return self._run(actor, connection, text, *values)[0]
+
+    def _run(
+        self, actor: str, connection: Connection, text: str, *values: object
+    ) -> tuple[list[tuple[Any, ...]], str | None]:
+        """Run a statement as an actor; return its rows and its command tag."""
         shown = psycopg.ClientCursor(connection).mogrify(text, values or None)
         self.say(actor, " ".join(shown.split()))
         try:
@@ -95,11 +112,11 @@ class Stage:
             raise
         rows = cursor.fetchall() if cursor.description else []
         self.say(actor, f"-> {_shown(rows)}" if cursor.description else f"-> {cursor.statusmessage}")
-        return rows
+        return rows, cursor.statusmessage
 
-    def commit(self, actor: str, connection: Connection) -> None:
-        """Commit as an actor, and put it on the time line."""
-        self.execute(actor, connection, "commit")
+    def commit(self, actor: str, connection: Connection) -> str:
+        """Commit as an actor, and put it on the time line; return what the server answered, its command tag."""
+        return str(self._run(actor, connection, "commit")[1])
 
     def start(self, actor: str, work: Callable[[], Any]) -> Future[Any]:
         """Let an actor work in a thread of its own, for instance up to where it is blocked."""
@@ -114,9 +131,15 @@ class Stage:
         threading.Thread(target=run, name=f"lab-{actor}", daemon=True).start()
         return future
 
-    def psql(self, actor: str, text: str) -> subprocess.Popen[str]:
-        """Start a psql process as an actor; it is ended with the scenario if it did not end before."""
-        argv, environment = self.lab.psql(f"lab-{actor}", text, self.database)
+    def psql(self, actor: str, *texts: str) -> subprocess.Popen[str]:
+        """Start a psql process as an actor that sends these texts, each as one message.
+
+        It is ended with the scenario if it did not end before.
+        """
+        argv, environment = self.lab.psql(f"lab-{actor}", texts[0], self.database)
+        argv[argv.index("-d") + 1] = self.dsn(actor)
+        for text in texts[1:]:
+            argv += ["-c", text]
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -127,7 +150,7 @@ class Stage:
             start_new_session=True,
         )
         self._open.callback(_end, process)
-        self.say(actor, f"psql, process {process.pid}: {' '.join(text.split())}")
+        self.say(actor, f"psql, process {process.pid}: {' '.join('; '.join(texts).split())}")
         return process
 
     def proxy(self, on_boundary: Callable[[Boundary], Action]) -> Proxy:
@@ -139,23 +162,34 @@ class Stage:
         )
 
     def crash(self) -> None:
-        """End the server as a power cut would, and let it recover."""
+        """End the server as a power cut would, and let it recover; raise Inconclusive if it had nothing to recover."""
+        log = self.lab.server.log_path
+        seen_bytes = log.stat().st_size
         self.lab.server.crash()
         self.say("server", "stopped at once, without a checkpoint")
         self._start()
+        written = log.read_bytes()
+        if RECOVERED not in written[seen_bytes if seen_bytes <= len(written) else 0 :]:
+            raise Inconclusive(
+                f"the lab's server came up without recovering, so it had not crashed; its log is {str(log)!r}. "
+                "Run it again."
+            )
+        self.say("server", "it recovered: its log says that it was not properly shut down")
 
     def copy_data(self) -> None:
         """Stop the server in order, put a copy of its data aside, and start it again."""
         self.lab.server.stop()
-        _copy(self.lab.server.pgdata, self.lab.folder / COPY)
-        self.say("server", "a copy of the data was put aside")
-        self._start()
+        try:
+            _copy(self.lab.server.pgdata, self.lab.home / COPY)
+            self.say("server", "a copy of the data was put aside")
+        finally:
+            self._start()
 
     def set_back(self) -> None:
         """Crash the server and start it on the copy, as after a failover to a server that lagged behind."""
         self.lab.server.crash()
         shutil.rmtree(self.lab.server.pgdata)
-        (self.lab.folder / COPY).rename(self.lab.server.pgdata)
+        (self.lab.home / COPY).rename(self.lab.server.pgdata)
         self.say("server", "set back to the copy: what was acknowledged after it is gone")
         self._start()
 
@@ -176,11 +210,12 @@ class Stage:
             time.sleep(0.005)
         self.say("monitor", f"seen: {what}")
 
-    def wait_until_blocked(self, waiting: str, by: str) -> None:
-        """Wait until the server shows one actor blocked by another one."""
+    def wait_until_blocked(self, waiting: str, by: str) -> bool:
+        """Wait until the server shows one actor blocked by another one; return True, for it was seen."""
         question = """select count(*) from pg_stat_activity as w where w.application_name = %s and exists (
             select from pg_stat_activity as h where h.application_name = %s and h.pid = any(pg_blocking_pids(w.pid)))"""
         self.wait_for(lambda: self.value(question, f"lab-{waiting}", f"lab-{by}") == 1, f"{waiting} blocked by {by}")
+        return True
 
     def close(self) -> None:
         """End everything that was opened; the server ends what still runs for it."""
@@ -193,22 +228,57 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(lab: Lab, scenario: str) -> Iterator[Stage]:
-    """Set a stage with an empty database, and strike it at the end."""
+def stage(lab: Lab, scenario: str, *, limited: bool = False) -> Iterator[Stage]:
+    """Set a stage with an empty database, and strike it at the end.
+
+    ``limited`` sessions give up after 7 s, and after 5 s at a lock. Raises ConfigurationError while another process
+    plays in this lab: there is one stage in it.
+    """
     database = f"lab_{scenario.replace('-', '_')}"
-    folder = lab.folder / "stage"
-    _replace_database(lab, database)
-    _sweep(folder)
-    folder.mkdir(mode=0o700)
-    made = Stage(lab, database, folder)
-    try:
-        yield made
-    finally:
-        made.close()
+    folder = lab.home / "stage"
+    with _alone(lab):
+        _replace_database(lab, database)
         _sweep(folder)
-        _sweep(lab.folder / COPY)
-        with contextlib.suppress(psycopg.Error):
-            _drop_database(lab, database)
+        folder.mkdir(mode=0o700)
+        made = Stage(lab, database, folder, limited)
+        try:
+            yield made
+        finally:
+            made.close()
+            _sweep(folder)
+            _sweep(lab.home / COPY)
+            with contextlib.suppress(psycopg.Error):
+                _drop_database(lab, database)
+
+
+@contextlib.contextmanager
+def _alone(lab: Lab) -> Iterator[None]:
+    """Hold the lock of the lab's stage, which ends with this process, however that ends."""
+    path = lab.home / LOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{str(path)!r} cannot be opened: {error.strerror}. It is an empty file of the lab's; remove what stands "
+            "there, then run again."
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ConfigurationError(
+            f"another `pgonce lab run` plays in this lab, {str(lab.folder)!r}; run again when it has ended."
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _with_limits(dsn: str, limits_ms: int) -> str:
+    """Return the connection string with this limit for a statement and for a lock; 0 is none."""
+    options = f"-c statement_timeout={limits_ms} -c lock_timeout={limits_ms} -c client_min_messages=warning"
+    return make_conninfo(dsn, options=options)
 
 
 def _replace_database(lab: Lab, database: str) -> None:
@@ -223,8 +293,19 @@ def _drop_database(lab: Lab, database: str) -> None:
 
 
 def _copy(data: Path, to: Path) -> None:
-    """Copy a data folder with owners and modes; the server starts on it as it did on the first."""
-    subprocess.run(["cp", "-a", str(data), str(to)], check=True)
+    """Copy a data folder with owners and modes; the server starts on it as it did on the first.
+
+    A copy that a killed run left is removed first: ``cp`` would copy into it.
+    """
+    _sweep(to)
+    try:
+        subprocess.run(["cp", "-a", str(data), str(to)], check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+        raise Inconclusive(
+            f"the lab's data could not be copied to {str(to)!r}, so this scenario shows nothing: {said.strip()}. "
+            "It needs as much space again as the lab has (`du -sh` shows it); make room, then run it again."
+        ) from error
 
 
 def _sweep(folder: Path) -> None:

@@ -209,7 +209,7 @@ def _initdb(new: Path, place: Place, binaries: Binaries, lock: int, *, throw_awa
 
 def _checked(argv: list[str | Path], place: Place, lock: int, *, text: str = "") -> None:
     try:
-        done = places.run(argv, place.account, pass_fds=(lock,), umask=0o077, input=text)
+        done = places.run(argv, place.account, pass_fds=(lock,), umask=0o077, text=text)
     except subprocess.TimeoutExpired as error:
         raise Unreachable(f"making a cluster in {str(place.folder)!r} took too long: {error}. Run again.") from error
     if done.returncode != 0:

@@ -14,8 +14,10 @@ import hashlib
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,8 @@ ACCOUNTS = ("postgres", "nobody", "daemon")
 """Accounts that may run root's server, the most fitting first; none is ever created."""
 SOCKET_PATH_BYTES_MAX = 107
 """``sun_path`` of a Unix socket address has 108 bytes, the last one is NUL."""
+SESSION_S_MAX = 10.0
+"""A program that is told to end cleans up within a second."""
 COMMAND_S_MAX = 120.0
 """initdb takes half a second; two minutes are for a machine that is drowning."""
 
@@ -94,13 +98,13 @@ def locate(data_dir: Path | None) -> Place:
     _refuse_foreign(asked)
     if os.geteuid() != 0:
         return Place(asked, None)
-    for folder in (asked, ROOTS_BASE / _key(asked)):
+    for folder in (asked, ROOTS_BASE / key_of(asked)):
         with contextlib.suppress(OSError):
             return Place(folder, account_of((folder / watch.PGDATA).stat().st_uid))
     account = server_account()
     assert account is not None
     reachable = can_reach(account, nearest_existing(asked))
-    return Place(asked if reachable else ROOTS_BASE / _key(asked), account)
+    return Place(asked if reachable else ROOTS_BASE / key_of(asked), account)
 
 
 def make(place: Place) -> None:
@@ -129,19 +133,10 @@ def make_folder(folder: Path, mode: int, *, owner: Account | None = None) -> Non
 
 
 def socket_folder(place: Place) -> Path:
-    """Make and return the socket's folder: in the place, or a short one elsewhere if that path cannot be used."""
-    if place.sockets is not None:
-        return place.sockets
-    folder = place.folder / "sock"
-    text = str(folder)
-    length = len(os.fsencode(text)) + len("/.s.PGSQL.65535")
-    if length <= SOCKET_PATH_BYTES_MAX and not any(letter in text for letter in ",\"'\\\n"):
-        with explained(folder):
-            make_folder(folder, 0o700, owner=place.account)
-    else:
-        folder = _short_base(place) / f"pgonce-{_key(place.folder)}"
-        with explained(folder):
-            make_folder(folder, 0o700, owner=place.account)
+    """Make and return the socket's folder: the place's own, one in it, or a short one elsewhere."""
+    folder = place.sockets or _fitting(place)
+    with explained(folder):
+        make_folder(folder, 0o700, owner=place.account)
     found = folder.lstat()
     uid = os.geteuid() if place.account is None else place.account.uid
     if found.st_uid != uid or found.st_mode & 0o170777 != 0o040700:
@@ -150,6 +145,15 @@ def socket_folder(place: Place) -> Path:
             "have made it. Remove it, then run again."
         )
     return folder
+
+
+def _fitting(place: Place) -> Path:
+    folder = place.folder / "sock"
+    text = str(folder)
+    length = len(os.fsencode(text)) + len("/.s.PGSQL.65535")
+    if length <= SOCKET_PATH_BYTES_MAX and not any(letter in text for letter in ",\"'\\\n"):
+        return folder
+    return _short_base(place) / f"pgonce-{key_of(place.folder)}"
 
 
 def reachable_binaries(binaries: Binaries, account: Account | None) -> Binaries:
@@ -163,7 +167,7 @@ def reachable_binaries(binaries: Binaries, account: Account | None) -> Binaries:
         )
     package = binaries.bin_dir.parent.parent
     stamp = (binaries.bin_dir / "postgres").stat()
-    key = f"postgresql-{binaries.version[0]}.{binaries.version[1]}-{_key(package, stamp.st_size, stamp.st_mtime_ns)}"
+    key = f"postgresql-{binaries.version[0]}.{binaries.version[1]}-{key_of(package, stamp.st_size, stamp.st_mtime_ns)}"
     target = ROOTS_BASE / key
     with explained(ROOTS_BASE):
         ROOTS_BASE.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -188,19 +192,49 @@ def server_account() -> Account | None:
     )
 
 
-def run(argv: list[str | Path], account: Account | None, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end in a session of its own, as the account, with an environment free of PG*."""
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+def run(
+    argv: list[str | Path],
+    account: Account | None,
+    *,
+    text: str | None = None,
+    **options: object,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end in a session of its own, as the account, with an environment free of PG*.
+
+    If we are interrupted, or it takes too long, the whole session is ended first: what a program like initdb has
+    started would otherwise go on, and keep its shared memory.
+    """
+    process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
         argv,
-        capture_output=True,
+        stdin=subprocess.PIPE if text is not None else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
         cwd="/",
-        timeout=COMMAND_S_MAX,
         start_new_session=True,
         env=clean_environment(os.environ),
         **(_identity(account) | options),
     )
+    with process:
+        try:
+            out, err = process.communicate(text, timeout=COMMAND_S_MAX)
+        except BaseException:
+            _end_session(process)
+            raise
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
+def _end_session(process: subprocess.Popen[str]) -> None:
+    """End a program and what it has started, politely at first."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        until = time.monotonic() + SESSION_S_MAX
+        while time.monotonic() < until:
+            process.poll()
+            try:
+                os.killpg(process.pid, number)
+            except (ProcessLookupError, PermissionError):
+                return
+            time.sleep(0.05)
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -295,7 +329,8 @@ def _short_base(place: Place) -> Path:
     return Path("/tmp")  # noqa: S108 (a 0700 folder below it, whose owner and mode are checked)
 
 
-def _key(path: Path, *more: object) -> str:
+def key_of(path: Path, *more: object) -> str:
+    """Return sixteen letters that stand for a path, and for more if that is given."""
     return hashlib.sha256(b"\0".join([os.fsencode(path), *(str(part).encode() for part in more)])).hexdigest()[:16]
 
 

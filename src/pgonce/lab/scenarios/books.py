@@ -10,10 +10,15 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from pgonce.lab.stage import Connection, Stage
+from pgonce.errors import Inconclusive
+from pgonce.lab.stage import END_S_MAX, Connection, Stage
 
 GATE = 41
 """The number of the advisory lock at which a COMMIT can be held."""
+
+AT_THE_GATE = """select count(*) from pg_stat_activity
+where application_name = %s and query = 'commit' and wait_event = 'advisory'"""
+"""One, if an actor's backend is inside COMMIT and held there."""
 
 TABLES = """
 drop table if exists event, account cascade;
@@ -49,17 +54,22 @@ def apply_once(stage: Stage, actor: str, connection: Connection, event_id: str) 
     if status == "completed":
         stage.commit(actor, connection)
         return "already"
-    stage.execute(actor, connection, ADD, amount)
-    stage.execute(actor, connection, MARK, event_id)
-    stage.commit(actor, connection)
-    return "applied"
+    return add_and_mark(stage, actor, connection, event_id, amount)
 
 
-def add_without_asking(stage: Stage, actor: str, connection: Connection, event_id: str, amount: int) -> None:
-    """Do it wrong: write the effect because one believes that it is not there."""
+def add_and_mark(stage: Stage, actor: str, connection: Connection, event_id: str, amount: int) -> str:
+    """Write effect and ``completed`` and commit; return ``applied`` if COMMIT says so.
+
+    It asks nothing: right workers have asked before, under the lock, and wrong ones believe something else.
+    """
     stage.execute(actor, connection, ADD, amount)
     stage.execute(actor, connection, MARK, event_id)
-    stage.commit(actor, connection)
+    return committed_as("applied", stage.commit(actor, connection))
+
+
+def committed_as(word: str, tag: str) -> str:
+    """Return the word for what was committed, or what COMMIT answered instead, which raises no error."""
+    return word if tag == "COMMIT" else f"answered_{tag}"
 
 
 @contextmanager
@@ -79,15 +89,22 @@ def gate_in_commit(stage: Stage, table: str, when: str) -> Iterator[Connection]:
         stage.sql(f"drop trigger if exists gate on {table}")
 
 
-def die_in_commit(stage: Stage, actor: str, text: str) -> None:
-    """Let a psql process run statements up to a COMMIT that stands at the gate, and SIGKILL it there."""
-    process = stage.psql(actor, text)
-    waiting = "select count(*) from pg_stat_activity where application_name = %s and wait_event = 'advisory'"
-    stage.wait_for(lambda: stage.value(waiting, f"lab-{actor}") == 1, f"{actor} inside COMMIT")
+def die_in_commit(stage: Stage, actor: str, text: str) -> str:
+    """Let a psql process run statements and then a COMMIT that stands at the gate, and SIGKILL it there.
+
+    Return where it died. Raises Inconclusive if it ended otherwise, or if its COMMIT went on before it was dead.
+    """
+    process = stage.psql(actor, text, "commit")
+    stage.wait_for(lambda: stage.value(AT_THE_GATE, f"lab-{actor}") == 1, f"{actor} inside COMMIT")
     process.send_signal(signal.SIGKILL)
-    process.wait(timeout=10)
-    assert process.returncode == -signal.SIGKILL
+    ended = process.wait(END_S_MAX)
+    if ended != -signal.SIGKILL or stage.value(AT_THE_GATE, f"lab-{actor}") != 1:
+        raise Inconclusive(
+            f"{actor} was not killed with SIGKILL inside its COMMIT (exit {ended}), so this scenario shows nothing. "
+            "Run it again."
+        )
     stage.say(actor, "killed with SIGKILL inside COMMIT; its backend goes on")
+    return "inside_commit"
 
 
 def wait_until_ended(stage: Stage, actor: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pgonce.lab.scenario import Line, Scenario, line
-from pgonce.lab.scenarios.books import ADD, LOCK, LOOK, MARK, add_without_asking, apply_once, open_books, total
+from pgonce.lab.scenarios.books import LOCK, LOOK, add_and_mark, apply_once, open_books, total
 from pgonce.lab.stage import END_S_MAX, Stage
 
 
@@ -15,24 +15,23 @@ def right(stage: Stage) -> Iterator[Line]:
     a, b = stage.connect("A"), stage.connect("B")
     [(amount, _)] = stage.execute("A", a, LOCK, "e1")
     second = stage.start("B", lambda: apply_once(stage, "B", b, "e1"))
-    stage.wait_until_blocked("B", by="A")
-    stage.execute("A", a, ADD, amount)
-    stage.execute("A", a, MARK, "e1")
-    stage.commit("A", a)
-    yield line(total(stage), 100, blocked_B_by_A="observed", A="applied", B=second.result(END_S_MAX))
+    seen = "observed" if stage.wait_until_blocked("B", by="A") else "not_observed"
+    first = add_and_mark(stage, "A", a, "e1", amount)
+    said = second.result(END_S_MAX)
+    yield line(total(stage), 100, blocked_B_by_A=seen, A=first, B=said)
 
 
 def wrong(stage: Stage) -> Iterator[Line]:
     """Look in one transaction, write in another: both have seen pending."""
     open_books(stage, {"e1": 100})
-    seen = {}
+    seen, did = {}, {}
     workers = {actor: stage.connect(actor) for actor in ("A", "B")}
     for actor, connection in workers.items():
         [(amount, seen[actor])] = stage.execute(actor, connection, LOOK, "e1")
         stage.commit(actor, connection)
     for actor, connection in workers.items():
-        add_without_asking(stage, actor, connection, "e1", amount)
-    yield line(total(stage), 100, A_saw=seen["A"], B_saw=seen["B"], A="applied", B="applied")
+        did[actor] = add_and_mark(stage, actor, connection, "e1", amount)
+    yield line(total(stage), 100, A_saw=seen["A"], B_saw=seen["B"], **did)
 
 
 SCENARIO = Scenario(

@@ -17,37 +17,42 @@ def right(stage: Stage) -> Iterator[Line]:
     """One transaction for the file: a bad row applies nothing, and the corrected run applies all of it."""
     open_books(stage, {}, OPENING)
     worker = stage.connect("worker")
-    applied = _whole_file(stage, worker)
-    yield line(total(stage), 1000, checkpoint="file", applied=f"{applied}_of_{len(PAYROLL)}")
+    _whole_file(stage, worker)
+    yield line(total(stage), 1000, checkpoint="file", applied=_applied(stage))
     stage.sql("insert into account (name, balance) values ('cleo', 0)")
     stage.say("worker", "cleo has an account now: the same file again")
-    applied = _whole_file(stage, worker)
-    yield line(total(stage), 1000, checkpoint="file", corrected="yes", applied=f"{applied}_of_{len(PAYROLL)}")
+    corrected = "yes" if stage.value("select count(*) from account where name = 'cleo'") == 1 else "no"
+    _whole_file(stage, worker)
+    yield line(total(stage), 1000, checkpoint="file", corrected=corrected, applied=_applied(stage))
 
 
 def wrong(stage: Stage) -> Iterator[Line]:
     """A commit for each row: after the bad one, money has left the company and not arrived."""
     open_books(stage, {}, OPENING)
     worker = stage.connect("worker")
-    applied = 0
     for account, amount in PAYROLL:
         if not _move(stage, worker, account, amount):
             worker.rollback()
             stage.say("worker", f"there is no account {account}: stops here")
             break
         stage.commit("worker", worker)
-        applied += 1
-    yield line(total(stage), 1000, checkpoint="item", applied=f"{applied}_of_{len(PAYROLL)}")
+    yield line(total(stage), 1000, checkpoint="item", applied=_applied(stage))
 
 
-def _whole_file(stage: Stage, worker: Connection) -> int:
+def _applied(stage: Stage) -> str:
+    """Look how many rows of the file stand in the accounts."""
+    there = dict(stage.sql("select name, balance from account"))
+    applied = [account for account, amount in PAYROLL if there.get(account) == OPENING.get(account, 0) + amount]
+    return f"{len(applied)}_of_{len(PAYROLL)}"
+
+
+def _whole_file(stage: Stage, worker: Connection) -> None:
     for account, amount in PAYROLL:
         if not _move(stage, worker, account, amount):
             worker.rollback()
             stage.say("worker", f"there is no account {account}: everything is rolled back")
-            return 0
+            return
     stage.commit("worker", worker)
-    return len(PAYROLL)
 
 
 def _move(stage: Stage, worker: Connection, account: str, amount: int) -> bool:
@@ -61,7 +66,7 @@ SCENARIO = Scenario(
     question="The fourth row of a payroll is bad. What of the first three?",
     right_way="If the rows belong together, the file is one transaction (--checkpoint all): nothing, or everything.",
     right=right,
-    wrong_way="A checkpoint per item, which is right for rows that stand alone: here the totals are wrong until the "
-    "file is repaired and run again.",
+    wrong_way="A checkpoint per item, which is right for rows that stand alone: here the money has left the company, "
+    "has not arrived, and the totals are wrong for everybody who looks now.",
     wrong=wrong,
 )

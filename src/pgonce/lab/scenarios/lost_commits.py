@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgonce.errors import Inconclusive
 from pgonce.lab.scenario import Line, Scenario, line
 from pgonce.lab.scenarios.books import ADD, open_books, total
 from pgonce.lab.stage import Connection, Stage
@@ -17,8 +18,8 @@ MOVE_FROM = "update position set done = %s where done = %s returning done"
 
 def right(stage: Stage) -> Iterator[Line]:
     """Every move says from where: if the stored position is another, nothing is committed and it is read again."""
-    worker, done = _worker_that_lost_commits(stage)
-    rewound = False
+    worker, remembered, _ = _worker_that_lost_commits(stage)
+    done, rewound = remembered, False
     while done < EVENTS:
         stage.execute("worker", worker, ADD, AMOUNT)
         if stage.execute("worker", worker, MOVE_FROM, done + 1, done):
@@ -30,39 +31,58 @@ def right(stage: Stage) -> Iterator[Line]:
             worker.rollback()
             rewound = True
             stage.say("worker", f"the stored position is {done}: goes on from there")
-    yield line(total(stage), EVENTS * AMOUNT, remembered=SET_BACK_AT, noticed="yes" if rewound else "no", done=done)
+    if not rewound:
+        raise Inconclusive("the worker did not notice that commits are gone. Run it again.")
+    yield line(total(stage), EVENTS * AMOUNT, remembered=remembered, noticed="yes", done=_stored(stage))
 
 
 def wrong(stage: Stage) -> Iterator[Line]:
     """The position in memory is believed, and written over the stored one."""
-    worker, done = _worker_that_lost_commits(stage)
+    worker, remembered, stored = _worker_that_lost_commits(stage)
+    done, applied = remembered, 0
     while done < EVENTS:
         stage.execute("worker", worker, ADD, AMOUNT)
         stage.execute("worker", worker, MOVE_ANYHOW, done + 1)
         stage.commit("worker", worker)
         done += 1
-    yield line(total(stage), EVENTS * AMOUNT, remembered=SET_BACK_AT, noticed="no", done=done)
+        applied += 1
+    noticed = "yes" if applied == EVENTS - stored else "no"
+    yield line(total(stage), EVENTS * AMOUNT, remembered=remembered, noticed=noticed, done=_stored(stage))
 
 
-def _worker_that_lost_commits(stage: Stage) -> tuple[Connection, int]:
-    """Return a worker and what it remembers, after the server was set back behind that."""
+def _worker_that_lost_commits(stage: Stage) -> tuple[Connection, int, int]:
+    """Return a worker, what it remembers, and what is stored, after the server was set back behind the former."""
     open_books(stage, {})
     stage.sql("drop table if exists position")
     stage.sql("create table position (done integer not null)")
     stage.sql("insert into position values (0)")
     _apply(stage, stage.connect("worker"), 0, COPIED_AT)
     stage.copy_data()
-    _apply(stage, stage.connect("worker"), COPIED_AT, SET_BACK_AT)
+    remembered = _apply(stage, stage.connect("worker"), COPIED_AT, SET_BACK_AT)
     stage.set_back()
-    stage.say("worker", f"connects again; remembers that {SET_BACK_AT} were acknowledged")
-    return stage.connect("worker"), SET_BACK_AT
+    stored = _stored(stage)
+    stage.say("monitor", f"the stored position is {stored}")
+    if stored >= remembered:
+        raise Inconclusive(
+            f"no acknowledged commit went away: {remembered} were acknowledged, and the stored position is {stored}. "
+            "Run it again."
+        )
+    stage.say("worker", f"connects again; remembers that {remembered} were acknowledged")
+    return stage.connect("worker"), remembered, stored
 
 
-def _apply(stage: Stage, worker: Connection, done: int, up_to: int) -> None:
+def _stored(stage: Stage) -> int:
+    return int(stage.value("select done from position"))
+
+
+def _apply(stage: Stage, worker: Connection, done: int, up_to: int) -> int:
+    """Apply events up to a position; return the last position whose COMMIT was acknowledged."""
     for position in range(done, up_to):
         stage.execute("worker", worker, ADD, AMOUNT)
         stage.execute("worker", worker, MOVE_FROM, position + 1, position)
-        stage.commit("worker", worker)
+        if stage.commit("worker", worker) == "COMMIT":
+            done = position + 1
+    return done
 
 
 SCENARIO = Scenario(
@@ -73,4 +93,5 @@ SCENARIO = Scenario(
     right=right,
     wrong_way="From what it remembers: the lost events are never applied, and the position says that they were.",
     wrong=wrong,
+    stops_server=True,
 )

@@ -6,70 +6,90 @@ from collections.abc import Iterator
 
 import psycopg
 
+from pgonce.errors import Inconclusive
 from pgonce.lab.scenario import Line, Scenario, line
-from pgonce.lab.scenarios.books import open_books, total
+from pgonce.lab.scenarios.books import committed_as, open_books, total
 from pgonce.lab.stage import Connection, Stage
 
 ACCOUNTS = {"checking": 100, "savings": 100}
 WITHDRAWN = 150
-LEFT = sum(ACCOUNTS.values()) - WITHDRAWN
 """Together the accounts may not fall below zero, so only one of the two withdrawals is allowed."""
+TAKE = "update account set balance = balance - %s where name = %s"
 
 
 def right(stage: Stage) -> Iterator[Line]:
     """Both SERIALIZABLE; the one that gets 40001 begins again from its first statement."""
     open_books(stage, {}, ACCOUNTS)
-    a, b = _two(stage, "serializable")
-    failed_at = "nowhere"
-    for phase, step in (("statement", _take_b), ("commit", _commit_both)):
-        try:
-            step(stage, a, b)
-        except psycopg.errors.SerializationFailure:
-            failed_at = phase
-            break
+    a, b, first_seen, _ = _two(stage, "serializable")
+    failed, at = _commit_both(stage, a, b)
+    if failed == "nothing":
+        raise Inconclusive("neither withdrawal failed, so there was no serialization failure. Run it again.")
     b.rollback()
-    stage.say("B", "begins again: reads, decides, writes")
-    allowed = _is_allowed(stage, "B", b)
-    b.rollback()
-    yield line(total(stage), LEFT, failed="40001", at=failed_at, retried="whole", second_time=_word(allowed))
+    stage.say("B", "begins again: reads, decides, and writes if it is allowed")
+    seen, second_time = _withdraw(stage, "B", b, "savings")
+    retried = "whole" if seen == first_seen - WITHDRAWN else "with_what_it_knew"
+    yield line(total(stage), _left(), failed=failed, at=at, retried=retried, second_time=second_time)
 
 
 def wrong(stage: Stage) -> Iterator[Line]:
     """Both REPEATABLE READ, which sees no conflict in it: the check was true for each of them."""
     open_books(stage, {}, ACCOUNTS)
-    a, b = _two(stage, "repeatable read")
-    _take_b(stage, a, b)
-    _commit_both(stage, a, b)
-    yield line(total(stage), LEFT, isolation="repeatable_read", failed="nothing")
+    a, b, _, isolation = _two(stage, "repeatable read")
+    failed, _ = _commit_both(stage, a, b)
+    yield line(total(stage), _left(), isolation=isolation, failed=failed)
 
 
-def _two(stage: Stage, isolation: str) -> tuple[Connection, Connection]:
-    """Let both read, find it allowed, and A write."""
+def _left() -> int:
+    """Return the cents that may be left: as many of the two withdrawals as the accounts together allow."""
+    there = sum(ACCOUNTS.values())
+    return there - WITHDRAWN * min(2, there // WITHDRAWN)
+
+
+def _two(stage: Stage, isolation: str) -> tuple[Connection, Connection, int, str]:
+    """Let both read and find it allowed, then A write; return both, what B saw, and B's isolation in the server."""
     a, b = stage.connect("A"), stage.connect("B")
     for actor, connection in (("A", a), ("B", b)):
         connection.isolation_level = psycopg.IsolationLevel[isolation.replace(" ", "_").upper()]
-        stage.say(actor, isolation)
-        _is_allowed(stage, actor, connection)
-    stage.execute("A", a, "update account set balance = balance - %s where name = 'checking'", WITHDRAWN)
-    return a, b
+        [(real,)] = stage.execute(actor, connection, "show transaction_isolation")
+        seen = _read(stage, actor, connection)
+        if seen < WITHDRAWN:
+            raise Inconclusive(f"{actor} saw only {seen} cents, so it was not allowed to begin with. Run it again.")
+    stage.execute("A", a, TAKE, WITHDRAWN, "checking")
+    return a, b, seen, real.replace(" ", "_")
 
 
-def _is_allowed(stage: Stage, actor: str, connection: Connection) -> bool:
+def _read(stage: Stage, actor: str, connection: Connection) -> int:
     [(there,)] = stage.execute(actor, connection, "select sum(balance)::bigint from account")
-    return bool(there >= WITHDRAWN)
+    return int(there)
 
 
-def _take_b(stage: Stage, _: Connection, b: Connection) -> None:
-    stage.execute("B", b, "update account set balance = balance - %s where name = 'savings'", WITHDRAWN)
-
-
-def _commit_both(stage: Stage, a: Connection, b: Connection) -> None:
+def _commit_both(stage: Stage, a: Connection, b: Connection) -> tuple[str, str]:
+    """Let B write as well, and both commit, A first; return how B failed, and where."""
+    at = "statement"
+    try:
+        stage.execute("B", b, TAKE, WITHDRAWN, "savings")
+        at = "commit"
+    except psycopg.errors.SerializationFailure as error:
+        failed = str(error.sqlstate)
     stage.commit("A", a)
-    stage.commit("B", b)
+    if at == "commit":
+        try:
+            stage.commit("B", b)
+        except psycopg.errors.SerializationFailure as error:
+            return str(error.sqlstate), at
+        return "nothing", "nowhere"
+    return failed, at
 
 
-def _word(allowed: bool) -> str:
-    return "allowed" if allowed else "refused"
+def _withdraw(stage: Stage, actor: str, connection: Connection, account: str) -> tuple[int, str]:
+    """Withdraw in one transaction, from its first statement on; return what it saw, and what it decided."""
+    seen = _read(stage, actor, connection)
+    if seen < WITHDRAWN:
+        stage.say(actor, f"refuses: {WITHDRAWN} are more than {seen}")
+        connection.rollback()
+        return seen, "refused"
+    stage.execute(actor, connection, TAKE, WITHDRAWN, account)
+    return seen, committed_as("allowed", stage.commit(actor, connection))
 
 
 SCENARIO = Scenario(

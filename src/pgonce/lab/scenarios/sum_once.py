@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
+
 from pgonce.lab.scenario import Line, Scenario, line
 from pgonce.lab.scenarios.books import open_books, total
 from pgonce.lab.stage import Stage
@@ -33,9 +35,14 @@ def _apply(stage: Stage, text: str, *, way: str) -> Line:
     stage.execute("worker", worker, "create temporary table chunk (account text, amount bigint) on commit drop")
     for row in ROWS:
         stage.execute("worker", worker, "insert into chunk (account, amount) values (%s, %s)", *row)
-    stage.execute("worker", worker, text)
-    stage.commit("worker", worker)
-    return line(total(stage), sum(amount for _, amount in ROWS), way=way, rows=len(ROWS), error="none")
+    [(rows,)] = stage.execute("worker", worker, "select count(*) from chunk")
+    error = "none"
+    try:
+        stage.execute("worker", worker, text)
+        stage.commit("worker", worker)
+    except psycopg.Error as raised:
+        error = raised.sqlstate or "no_sqlstate"
+    return line(total(stage), sum(amount for _, amount in ROWS), way=way, rows=rows, error=error)
 
 
 SCENARIO = Scenario(
