@@ -344,3 +344,38 @@ def test_a_look_that_cannot_tell_in_time_leaves_it_unknown(
         with pytest.raises(pgonce.OutcomeUnknown, match="could not be established in time"):
             once.do(lambda tx: tx.execute(ADD), deadline_s=1.0, look=look)
     assert balance(other) == 100
+
+
+@pytest.mark.parametrize("answer", [None, (False,), 1, 0])
+def test_an_answer_that_is_no_bool_leaves_it_unknown(database: str, other: psycopg.Connection, answer: object) -> None:
+    """R3: a row that says no is true in Python, and a forgotten return is false; neither decides about money."""
+
+    def on_boundary(boundary: Boundary) -> Action:
+        return CUT_AFTER if boundary.is_commit else PASS
+
+    with (
+        Proxy.of_dsn(database, on_boundary=on_boundary) as proxy,
+        pgonce.connect(proxy.dsn(database)) as once,
+        pytest.raises(pgonce.OutcomeUnknown, match="not True or False") as caught,
+    ):
+        once.do(lambda tx: tx.execute(ADD), look=lambda tx: answer)  # type: ignore[arg-type,return-value]
+    assert (caught.value.retryable, caught.value.maybe_committed) == (False, True)
+    assert balance(other) == 100
+
+
+def test_a_look_that_fails_leaves_it_unknown(database: str, other: psycopg.Connection) -> None:
+    """R3: its own error is the cause, not the outcome."""
+
+    def on_boundary(boundary: Boundary) -> Action:
+        return CUT_AFTER if boundary.is_commit else PASS
+
+    def look(tx: pgonce.GuardedConnection) -> bool:
+        raise LookupError("a typo")
+
+    with (
+        Proxy.of_dsn(database, on_boundary=on_boundary) as proxy,
+        pgonce.connect(proxy.dsn(database)) as once,
+        pytest.raises(pgonce.OutcomeUnknown, match=r"look failed.*a typo"),
+    ):
+        once.do(lambda tx: tx.execute(ADD), look=look)
+    assert balance(other) == 100

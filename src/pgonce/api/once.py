@@ -21,7 +21,8 @@ from pgonce.model.policy import Verdict
 Result = TypeVar("Result")
 Look = Callable[[GuardedConnection], bool]
 """Says whether the transaction in doubt was committed: by a row that it changed and that existed before, read under its
-lock (``select ... for update``), or for a new key by inserting it ``on conflict do nothing`` and then reading it."""
+lock (``select ... for update``), or for a new key by inserting it ``on conflict do nothing`` and then reading it.
+Only True and False are answers: a row or a count is not."""
 
 
 LOST = "the connection was lost at COMMIT, and nothing was applied. Run it again."
@@ -100,25 +101,43 @@ class Once:
         return results[0]
 
     def _was_committed(self, doubt: CommitInDoubt, look: Look | None, deadline: Deadline) -> bool:
+        """Resolve a COMMIT in doubt; then let pass what interrupted it, if that was the reason."""
         if look is None:
-            raise OutcomeUnknown(
+            raise _unknown(
                 f"{doubt}. Look at what the transaction would have changed, under a lock (select ... for update), "
                 "before you do it again; with look=... pgonce does that by itself."
             ) from doubt
 
-        def looked(transaction: Transaction) -> bool:
+        def looked(transaction: Transaction) -> object:
             with guarded(transaction) as connection:
-                return bool(look(connection))
+                return look(connection)
 
         try:
             found = under_lock(self._clerk, time_to_look(deadline), looked)
         except NotEstablished as last:
-            raise OutcomeUnknown(
+            raise _unknown(
                 "COMMIT was sent and its answer was lost; whether it took place could not be established in time "
                 f"({last}). Look at what it would have changed, under a lock, before you do it again."
             ) from last
-        doubt.pass_interrupt_on()
+        except Exception as error:
+            raise _unknown(
+                f"COMMIT was sent and its answer was lost, and look failed ({type(error).__name__}: {error}). Look at "
+                "what the transaction would have changed, under a lock, before you do it again."
+            ) from error
+        if found is not True and found is not False:
+            raise _unknown(
+                f"COMMIT was sent and its answer was lost, and look answered {found!r}, not True or False. Look at "
+                "what the transaction would have changed, under a lock, before you do it again; let look return a bool."
+            ) from doubt
+        doubt.pass_interrupt_on(f"the transaction was looked up: it was {'' if found else 'not '}committed")
         return found
+
+
+def _unknown(text: str) -> OutcomeUnknown:
+    """Say that nobody knows. No position is stored that would decide when the same call is made again."""
+    error = OutcomeUnknown(text)
+    error.retryable = False
+    return error
 
 
 @contextmanager
@@ -142,8 +161,10 @@ def connect(
 
 def exception_of(failure: DatabaseFailure) -> PgonceError:
     """Turn a failed transaction into the exception that says what its caller can do."""
-    text = f"{failure}: {failure.decision.reason}. {failure.decision.remedy}"
+    verdict = failure.decision.verdict
+    remedy = f" {failure.decision.remedy}" if verdict is Verdict.OPERATOR else ""
+    text = f"{failure}: {failure.decision.reason}. Nothing of this transaction was applied.{remedy}"
     if failure.sqlstate == MISSING_RIGHT:
         return ConfigurationError(text, sqlstate=failure.sqlstate)
     kinds = {Verdict.TRANSIENT: Retryable, Verdict.OPERATOR: Retryable, Verdict.BUG: EffectFailed}
-    return kinds.get(failure.decision.verdict, Permanent)(text, sqlstate=failure.sqlstate)
+    return kinds.get(verdict, Permanent)(text, sqlstate=failure.sqlstate)

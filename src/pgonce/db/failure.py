@@ -17,10 +17,11 @@ OUR_KEYS = ("event_pkey", "effect_pkey")
 class CommitInDoubt(Exception):
     """COMMIT was sent and no definite answer came. Never success, never failure: it has to be resolved by a row."""
 
-    def pass_interrupt_on(self) -> None:
-        """Raise what interrupted COMMIT, if that is the reason of the doubt; to be called once it is resolved."""
+    def pass_interrupt_on(self, note: str) -> None:
+        """Raise what interrupted COMMIT, if that is the reason of the doubt, with a note of how it was resolved."""
         cause = self.__cause__
         if cause is not None and not isinstance(cause, Exception):
+            cause.add_note(note)
             raise cause
 
 

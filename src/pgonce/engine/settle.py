@@ -131,7 +131,7 @@ class Settler:
                 raise self._reset(line) from None
             except CommitInDoubt as doubt:
                 was_committed = committed(self.clerk, self.held, deadline)
-                doubt.pass_interrupt_on()
+                doubt.pass_interrupt_on(f"the chunk was looked up: it was {'' if was_committed else 'not '}committed")
                 if was_committed:
                     if moved is None:
                         raise self._reset(line) from doubt
