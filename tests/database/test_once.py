@@ -3,46 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psycopg
 import pytest
 
 import pgonce
+from database.shop import ADD, balance
 from pgonce.crashtest.boundary import CUT_AFTER, CUT_BEFORE, PASS, Action, Boundary
 from pgonce.crashtest.proxy import Proxy
-
-TABLES = """
-create table account (name text primary key, balance bigint not null check (balance >= 0));
-insert into account (name, balance) values ('shop', 0), ('other', 0);
-create procedure commits() language plpgsql as $$ begin commit; end $$;
-create table seen (what text);
-create function note_it() returns trigger language plpgsql as
-    $$ begin insert into public.seen values (current_setting('synchronous_commit')); return null; end $$;
-"""
-ADD = "update account set balance = balance + 100 where name = 'shop'"
-
-
-@pytest.fixture
-def other(database: str) -> Iterator[psycopg.Connection]:
-    """Yield a connection that looks on, over a database with two accounts."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(TABLES)
-        yield connection
-
-
-@pytest.fixture
-def once(database: str, other: psycopg.Connection) -> Iterator[pgonce.Once]:
-    """Yield a connection of pgonce to that database."""
-    with pgonce.connect(database) as opened:
-        yield opened
-
-
-def balance(other: psycopg.Connection) -> int:
-    """Return what is in the shop's account."""
-    row = other.execute("select balance from account where name = 'shop'").fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def test_a_block_is_committed_whole_or_not_at_all(once: pgonce.Once, other: psycopg.Connection) -> None:

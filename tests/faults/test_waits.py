@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -199,3 +201,82 @@ def test_the_watchdog_ends_with_its_session_and_leaves_others_alone(own_server: 
             tx.execute("select 1")
         assert watchdogs() == ["pgonce-watchdog"]
     wait_until(lambda: not watchdogs(), "the watchdog to end")
+
+
+def test_a_signal_that_was_put_off_does_not_hide_a_doubt(own_server: OwnServer, watcher: psycopg.Connection) -> None:
+    """R3: one Ctrl-C while COMMIT waits, then the back-end dies: it is looked up first, and the interrupt says so."""
+    watcher.execute("select pg_advisory_lock(43)")
+    looked: list[bool] = []
+
+    def interrupt_and_terminate() -> None:
+        wait_until(lambda: waits_for(watcher, "advisory"), "COMMIT at the gate")
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        watcher.execute("select pg_terminate_backend(%s)", (backend(watcher),))
+        watcher.execute("select pg_advisory_unlock(43)")
+
+    def look(tx: pgonce.GuardedConnection) -> bool:
+        looked.append(stands(tx))
+        return looked[-1]
+
+    with pgonce.connect(own_server.dsn) as once:
+        thread = in_background(interrupt_and_terminate)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            once.do(lambda tx: tx.execute(ADD), look=look)
+        thread.join()
+    assert looked == [False]
+    assert caught.value.__notes__ == ["the transaction was looked up: it was not committed"]
+    assert balance(watcher) == 0
+
+
+def test_handlers_that_do_not_raise_are_each_called_as_often_as_they_were_signalled(
+    own_server: OwnServer, watcher: psycopg.Connection
+) -> None:
+    """L6: the second signal is not put off, and the first one is delivered before it; the handlers are put back."""
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    watcher.execute("select pg_advisory_lock(43)")
+
+    def signals() -> None:
+        wait_until(lambda: waits_for(watcher, "advisory"), "COMMIT at the gate")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+            time.sleep(0.2)
+        assert heard == [signal.SIGINT, signal.SIGTERM]
+        watcher.execute("select pg_advisory_unlock(43)")
+
+    try:
+        with pgonce.connect(own_server.dsn) as once:
+            thread = in_background(signals)
+            once.do(lambda tx: tx.execute(ADD))
+            thread.join()
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == [hear, hear]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert heard == [signal.SIGINT, signal.SIGTERM]
+    assert balance(watcher) == 100
+
+
+def test_the_watchdog_shuts_no_socket_of_somebody_else(own_server: OwnServer, watcher: psycopg.Connection) -> None:
+    """The number of a connection that is gone is soon another one's."""
+    with pgonce.connect(own_server.dsn) as once, contextlib.ExitStack() as opened:
+
+        def body(tx: pgonce.GuardedConnection) -> list[socket.socket]:
+            watcher.execute("select pg_terminate_backend(%s)", (backend(watcher),))
+            with contextlib.suppress(psycopg.Error):
+                tx.execute("select 1")
+            pairs = [opened.enter_context(one) for _ in range(8) for one in socket.socketpair()]
+            time.sleep(1.5)  # the deadline and the grace: the watchdog strikes here, if at all
+            return pairs
+
+        kept: list[socket.socket] = []
+        with pytest.raises(pgonce.PgonceError):
+            once.do(lambda tx: kept.extend(body(tx)), deadline_s=0.5, attempts=1)
+        for left, right in zip(kept[::2], kept[1::2], strict=True):
+            left.send(b"x")
+            assert right.recv(1) == b"x"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import isasyncgen, isawaitable, isgenerator
+from math import inf
 from typing import TypeVar
 
 from pgonce.api.database import opened
@@ -33,6 +35,7 @@ class Once:
 
     def __init__(self, clerk: Clerk) -> None:
         self._clerk = clerk
+        self._is_closed = False
 
     @contextmanager
     def transaction(
@@ -44,11 +47,15 @@ class Once:
         whose answer was lost.
         Raises Retryable when nothing was applied and another try may succeed; Permanent or EffectFailed when it would
         not; ConfigurationError for what the block may not do; OutcomeUnknown when COMMIT was sent and nobody can tell.
-        Safe to re-run: after every exception but OutcomeUnknown, for which one has to look first.
+        Safe to re-run: after each of these but OutcomeUnknown, for which one has to look first. An interrupt (Ctrl-C,
+        or what a signal handler raises) that comes once the transaction is committed says so in a note.
         """
-        deadline = Deadline.after(deadline_s, self._clerk.clock)
+        deadline = self._deadline(deadline_s, look)
         try:
-            with self._clerk.session.transaction(deadline) as transaction, guarded(transaction) as connection:
+            with (
+                self._clerk.session.transaction(deadline) as transaction,
+                guarded(self._clerk.session, transaction) as connection,
+            ):
                 yield connection
         except DatabaseFailure as failure:
             raise exception_of(failure) from failure
@@ -72,14 +79,19 @@ class Once:
         Safe to re-run: ``body`` has to be: it may be called several times, and all but the last were rolled back.
         """
         clerk = self._clerk
-        deadline = Deadline.after(deadline_s, clerk.clock)
+        deadline = self._deadline(deadline_s, look)
+        if not isinstance(attempts, int) or attempts < 1:
+            raise ConfigurationError(f"attempts={attempts!r}: it has to be a whole number above zero")
         used = tries = 0
         results: list[Result] = []
         while True:
             results.clear()
             try:
-                with clerk.session.transaction(deadline) as transaction, guarded(transaction) as connection:
-                    results.append(body(connection))
+                with (
+                    clerk.session.transaction(deadline) as transaction,
+                    guarded(clerk.session, transaction) as connection,
+                ):
+                    results.append(_done(body(connection)))
             except CommitInDoubt as doubt:
                 if self._was_committed(doubt, look if results else None, deadline):
                     break
@@ -100,16 +112,32 @@ class Once:
             clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), deadline.left_s()))
         return results[0]
 
+    def _deadline(self, seconds: float, look: Look | None) -> Deadline:
+        if self._is_closed:
+            raise ConfigurationError("this connection was closed at the end of its block. Open another one.")
+        if not isinstance(seconds, int | float) or not 0 < seconds < inf:
+            raise ConfigurationError(f"deadline_s={seconds!r}: it has to be a number of seconds above zero")
+        if look is not None and not callable(look):
+            raise ConfigurationError(f"look={look!r}: it has to be a function of the connection that returns a bool")
+        return Deadline.after(seconds, self._clerk.clock)
+
+    def close(self) -> None:
+        """Let nothing more be done with it. Safe to re-run: yes."""
+        self._is_closed = True
+
     def _was_committed(self, doubt: CommitInDoubt, look: Look | None, deadline: Deadline) -> bool:
         """Resolve a COMMIT in doubt; then let pass what interrupted it, if that was the reason."""
         if look is None:
+            doubt.pass_interrupt_on(
+                "COMMIT had been sent; whether it took place is not known, so look before doing it again"
+            )
             raise _unknown(
                 f"{doubt}. Look at what the transaction would have changed, under a lock (select ... for update), "
                 "before you do it again; with look=... pgonce does that by itself."
             ) from doubt
 
         def looked(transaction: Transaction) -> object:
-            with guarded(transaction) as connection:
+            with guarded(self._clerk.session, transaction) as connection:
                 return look(connection)
 
         try:
@@ -131,6 +159,16 @@ class Once:
             ) from doubt
         doubt.pass_interrupt_on(f"the transaction was looked up: it was {'' if found else 'not '}committed")
         return found
+
+
+def _done(result: Result) -> Result:
+    """Return what a body returned, unless it has only begun: a generator or a coroutine has run nothing yet."""
+    if isgenerator(result) or isasyncgen(result) or isawaitable(result):
+        raise ConfigurationError(
+            f"body returned {type(result).__name__}, so nothing of it was run. Pass a plain function that does its "
+            "work before it returns. Nothing was applied."
+        )
+    return result
 
 
 def _unknown(text: str) -> OutcomeUnknown:
@@ -156,7 +194,11 @@ def connect(
     Safe to re-run: yes.
     """
     with opened(dsn, embedded=embedded, schema=schema, application=application, tell=tell) as clerk:
-        yield Once(clerk)
+        once = Once(clerk)
+        try:
+            yield once
+        finally:
+            once.close()
 
 
 def exception_of(failure: DatabaseFailure) -> PgonceError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -20,6 +21,9 @@ LIBPQ_PLACES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGSERVICE", "PGDATABASE")
 
 # A server that does not answer a connection request at all (frozen, firewalled) must not hang a job for ever.
 CONNECT_TIMEOUT_S = 10
+
+# libpq takes 1 for 2.
+CONNECT_TIMEOUT_S_MIN = 2
 
 _DRIVER_SUFFIX = re.compile(r"^(postgres(?:ql)?)\+\w+://")
 
@@ -84,15 +88,17 @@ def without_password(conninfo: str) -> tuple[str, str | None]:
     return make_conninfo("", **parts), None if password is None else str(password)
 
 
-def connect(target: Target, *, application: str) -> psycopg.Connection:
+def connect(target: Target, *, application: str, within_s: float = CONNECT_TIMEOUT_S) -> psycopg.Connection:
     """Open one connection in autocommit mode, with nothing prepared (a pooler may serve it).
+
+    ``within_s`` bounds, in whole seconds and for each host named, how long a server may take to answer.
 
     Raises psycopg.OperationalError; what that means is decided by the phase it happens in.
     """
     given = conninfo_to_dict(target.conninfo)
     extra: dict[str, str | int] = {"client_encoding": "utf8"}
     if "connect_timeout" not in given:
-        extra["connect_timeout"] = CONNECT_TIMEOUT_S
+        extra["connect_timeout"] = max(CONNECT_TIMEOUT_S_MIN, min(CONNECT_TIMEOUT_S, ceil(min(within_s, 1e6))))
     if "application_name" not in given:
         extra["application_name"] = application
     return psycopg.connect(make_conninfo(target.conninfo, **extra), autocommit=True, prepare_threshold=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
+from pgonce.db.deferred import Pending
 from pgonce.model.policy import Decision, Failure, Phase, Verdict, decide
 
 # The server's function that waits for a synchronous standby inside COMMIT. Its name comes with the notice and is never
@@ -15,14 +16,24 @@ OUR_KEYS = ("event_pkey", "effect_pkey")
 
 
 class CommitInDoubt(Exception):
-    """COMMIT was sent and no definite answer came. Never success, never failure: it has to be resolved by a row."""
+    """COMMIT was sent and no definite answer came. Never success, never failure: it has to be resolved by a row.
+
+    ``pending`` are the signals that were put off meanwhile.
+    """
+
+    pending: Pending | None = None
 
     def pass_interrupt_on(self, note: str) -> None:
-        """Raise what interrupted COMMIT, if that is the reason of the doubt, with a note of how it was resolved."""
+        """Raise what interrupted COMMIT, or a signal put off since, with a note of how the doubt was resolved."""
         cause = self.__cause__
-        if cause is not None and not isinstance(cause, Exception):
-            cause.add_note(note)
-            raise cause
+        try:
+            if cause is not None and not isinstance(cause, psycopg.Error):
+                raise cause
+            if self.pending is not None:
+                self.pending.deliver()
+        except BaseException as interrupt:
+            interrupt.add_note(note)
+            raise
 
 
 class DatabaseFailure(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +20,7 @@ from psycopg.pq import TransactionStatus
 
 from pgonce.db import failure
 from pgonce.db.connect import Target, connect
-from pgonce.db.deferred import deferred_signals
+from pgonce.db.deferred import Pending, deferred_signals
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure, failure_of, tells_degraded
 from pgonce.db.statements import statement
 from pgonce.db.watchdog import Watchdog
@@ -89,7 +90,7 @@ class Transaction:
     def refuse_if_failed(self) -> None:
         """Raise DatabaseFailure unless the transaction is open and nothing in it failed."""
         status = self._connection.info.transaction_status
-        if status is TransactionStatus.INERROR:
+        if status is TransactionStatus.INERROR or self.first_failure is not None:
             raise failure.swallowed(self.first_failure)
         if status is not TransactionStatus.INTRANS:
             raise failure.ended_inside(status.name)
@@ -134,6 +135,11 @@ class Session:
         self._tell = tell
         self._connection: psycopg.Connection | None = None
         self._watchdog = Watchdog()
+        self._busy = threading.Lock()
+        self.was_guarded = False
+        """Whether a program of the user's worked in the transaction, which may have left something on the session."""
+        self._process = os.getpid()
+        self._parents: list[psycopg.Connection | None] = []
         self.backend_pid: int | None = None
         self.backend_start: object = None
         self.durability_degraded = False
@@ -146,6 +152,8 @@ class Session:
 
     def _drop(self) -> None:
         """Let go of the connection; the next transaction makes a new one."""
+        if os.getpid() != self._process:
+            self._forget()
         if self._connection is not None:
             self._watchdog.release()
             self._connection.close()
@@ -159,7 +167,9 @@ class Session:
         tries = 0
         while self._connection is None:
             try:
-                self._take_into_use(connect(self.target, application=self._application))
+                made = connect(self.target, application=self._application, within_s=deadline.left_s())
+                with self._watchdog.watching(made.fileno(), deadline.left_s()):
+                    self._take_into_use(made)
             except psycopg.OperationalError as error:
                 tries += 1
                 if tries == TRIES_BEFORE_TELLING:
@@ -197,9 +207,42 @@ class Session:
         Raises DatabaseFailure when nothing was applied, CommitInDoubt when that cannot be told. This connection is
         closed where the next try needs another one.
         """
-        connection = self.connect(deadline)
-        with self._watchdog.watching(connection.fileno(), deadline.left_s()):
-            yield from self._transaction(connection, deadline, commit=commit, snapshot=snapshot)
+        if not self._busy.acquire(blocking=False):
+            raise ConfigurationError(
+                "a transaction is open on this connection already, and a second one would be committed with it. Do not "
+                "nest transactions; give each thread and each process a connection of its own. Nothing was sent."
+            )
+        try:
+            connection = self._idle_connection(deadline)
+            with self._watchdog.watching(connection.fileno(), deadline.left_s()):
+                yield from self._transaction(connection, deadline, commit=commit, snapshot=snapshot)
+        finally:
+            if self.was_guarded:
+                self._discard()
+            self._busy.release()
+
+    def _idle_connection(self, deadline: Deadline) -> psycopg.Connection:
+        """Return the connection, a new one if this process is a fork or if something is still open on it."""
+        if os.getpid() != self._process:
+            self._forget()
+        connection = self._connection
+        if connection is not None and connection.info.transaction_status is not TransactionStatus.IDLE:
+            self._drop()
+        return self.connect(deadline)
+
+    def _forget(self) -> None:
+        """Leave the connection to the parent process: closing it here would end it there."""
+        self._parents.append(self._connection)
+        self._connection, self._watchdog, self._process = None, Watchdog(), os.getpid()
+
+    def _discard(self) -> None:
+        """Leave nothing of the user's on the session: roles, temporary tables, locks, listening."""
+        self.was_guarded = False
+        if self._connection is not None and os.getpid() == self._process:
+            try:
+                self._connection.execute("discard all")
+            except psycopg.Error:
+                self._drop()
 
     def _transaction(
         self, connection: psycopg.Connection, deadline: Deadline, *, commit: bool, snapshot: bool
@@ -211,9 +254,13 @@ class Session:
             transaction = Transaction(connection, self.schema)
             self._bound(transaction, deadline)
             yield transaction
+            if os.getpid() != self._process:
+                self._forget()  # a forked child that leaves the block does nothing: the transaction is its parent's
+                return
             if commit:
                 transaction.refuse_if_failed()
                 transaction.before_commit()
+                self._commit(connection, deadline)
         except psycopg.Error as error:
             self._abandon()
             raise self._ended(self._failure(error, phase, deadline)) from error
@@ -224,9 +271,7 @@ class Session:
         except BaseException:
             self._abandon()
             raise
-        if commit:
-            self._commit(connection, deadline)
-        else:
+        if not commit:
             self._abandon()
 
     def _failure(self, error: psycopg.Error, phase: Phase, deadline: Deadline) -> DatabaseFailure:
@@ -259,10 +304,19 @@ class Session:
 
     def _commit(self, connection: psycopg.Connection, deadline: Deadline) -> None:
         """Send COMMIT and look at what it answers; after anything but COMMIT the connection is not used again."""
-        tag = None
+        tag, pending = None, Pending()
         try:
-            with deferred_signals():
+            with deferred_signals() as pending:
                 tag = self._answer_to_commit(connection, deadline)
+            pending.deliver()
+        except CommitInDoubt as doubt:
+            self._drop()
+            doubt.pending = pending
+            raise
+        except DatabaseFailure:
+            self._drop()
+            pending.deliver()
+            raise
         except BaseException as error:
             self._drop()
             if tag == "COMMIT":
@@ -285,6 +339,8 @@ class Session:
 
     def _abandon(self) -> None:
         """Roll back; a connection that cannot even do that is closed, so that nobody meets it again."""
+        if os.getpid() != self._process:
+            self._forget()
         connection = self._connection
         if connection is None:
             return

@@ -35,15 +35,17 @@ class Watchdog:
     def watching(self, descriptor: int, seconds: float) -> Iterator[None]:
         """Shut the socket down if the block lasts longer than this and the grace."""
         self._begin()
-        with self._lock:
-            self._descriptor, self._limit_s = descriptor, time.monotonic() + seconds + GRACE_S
+        own = os.dup(descriptor)  # the number of a socket that was closed meanwhile may be another one's
         try:
+            with self._lock:
+                self._descriptor, self._limit_s = own, time.monotonic() + seconds + GRACE_S
             yield
         finally:
             self.release()
+            os.close(own)
 
     def release(self) -> None:
-        """Watch nothing more; to be called before the socket is closed, whose number may soon be another one's."""
+        """Watch nothing more. Safe to re-run: yes."""
         with self._lock:
             self._limit_s = None
 

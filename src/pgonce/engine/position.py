@@ -14,7 +14,7 @@ from pgonce.db.transaction import Session, Transaction
 from pgonce.engine.apply import Settled
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.doubt import NotEstablished, time_to_look, under_lock
-from pgonce.errors import LeaseLost, OutcomeUnknown
+from pgonce.errors import ConfigurationError, LeaseLost, OutcomeUnknown
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
 
@@ -89,7 +89,7 @@ def committed(clerk: Clerk, held: Held, deadline: Deadline) -> bool:
         row = under_lock(
             clerk, time_to_look(deadline), lambda tx: tx.row("lock_start", run_id=held.run_id, epoch=held.epoch)
         )
-    except NotEstablished as last:
+    except (NotEstablished, ConfigurationError) as last:
         raise OutcomeUnknown(
             f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it took "
             f"place could not be established in time ({last}). Run the same command again: the stored position "
