@@ -84,7 +84,9 @@ def test_a_lab_removed_by_hand_takes_its_server_along(desk: Path) -> None:
     shutil.rmtree(made.folder, ignore_errors=True)
     if os.geteuid() != 0:
         until(lambda: gone(pid))
-    assert lab.clean({}) is None
+    with pytest.raises(ConfigurationError, match=r"which is gone.*pgonce lab clean"):
+        lab.find({})
+    assert lab.clean({}) == made.folder
     until(lambda: gone(pid))
     assert list(desk.iterdir()) == []
     assert not made.home.exists()

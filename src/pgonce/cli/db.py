@@ -85,7 +85,7 @@ def up(as_json: bool, quiet: bool) -> int:
         place.print_json({"dsn": made.dsn, "pid": made.pid, "version": ".".join(map(str, made.version))})
         return 0
     click.echo(made.dsn)
-    place.tell(f"the embedded server is up; it stays until pgonce db down. Its data is in {made.data_dir}")
+    place.tell(f"the embedded server is up; it stays until pgonce db down. Its data is in {made.pgdata.parent}")
     place.tell(f"to use it by name: export PGONCE_DATABASE_URL={shlex.quote(made.dsn)}")
     return 0
 

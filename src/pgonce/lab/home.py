@@ -112,6 +112,12 @@ def find(environment: Mapping[str, str] = os.environ, *, env_file: Path = Path(e
     """
     folder = _named(environment, env_file)
     if folder is None:
+        gone = envfile.read(env_file)
+        if gone is not None:
+            raise ConfigurationError(
+                f"{str(env_file)!r} names the lab in {str(gone)!r}, which is gone. `pgonce lab clean` removes what is "
+                "left of it, that file too."
+            )
         return None
     account, programs = _means()
     place = _place(folder, account)
@@ -125,7 +131,7 @@ def find(environment: Mapping[str, str] = os.environ, *, env_file: Path = Path(e
 
 
 def clean(environment: Mapping[str, str] = os.environ, *, env_file: Path = Path(envfile.NAME)) -> Path | None:
-    """Stop the lab's server and remove its folder and ``lab.env``; return the folder, None if there was no lab.
+    """Stop the lab's server and remove its folder and ``lab.env``; return the folder, None if there was nothing.
 
     Raises ConfigurationError, and touches nothing, if the folder has no marker, is another user's, or points to a
     server that is not its own. Safe to re-run: without a lab there is nothing to do, and one that was interrupted is
@@ -145,7 +151,7 @@ def clean(environment: Mapping[str, str] = os.environ, *, env_file: Path = Path(
         if place.folder != written:
             _remove(place)
     envfile.remove(env_file, written)
-    return folder
+    return folder or written
 
 
 def _means() -> tuple[places.Account | None, Binaries]:

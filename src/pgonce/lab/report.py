@@ -42,8 +42,8 @@ def page(pairs: Sequence[Pair], versions: Mapping[str, str]) -> str:
 <header>
 <h1>Is it safe to run again?</h1>
 <p>A worker wrote the effect and never received the answer. What follows was played on a real server, with real
-connections: every line of every time line was seen, none was waited for. On the left a worker that does it right, on
-the right one that does it wrong, and the money that is there in the end.</p>
+connections, and nothing was left to luck: each step began only when the one before it had been seen. On the left a
+worker that does it right, on the right one that does it wrong, and the money that is there in the end.</p>
 <p class="made-of">{made_of}</p>
 </header>
 <nav aria-label="Scenarios">

@@ -85,6 +85,7 @@ def gate_in_commit(stage: Stage, table: str, when: str) -> Iterator[Connection]:
     try:
         yield keeper
     finally:
+        stage.say("gate", "opens")
         keeper.close()
         stage.sql(f"drop trigger if exists gate on {table}")
 
