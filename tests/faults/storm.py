@@ -27,10 +27,12 @@ from typing import Any
 
 import psycopg
 
+import pgonce
 from faults.invariants import books_are_right
 from faults.kills import Command
 from pgonce import server as embedded
 from pgonce.api.admin import init
+from pgonce.cli.exits import exit_code_of
 from pgonce.crashtest.boundary import CUT_AFTER, CUT_BEFORE, PASS, TERMINATE_AFTER, TERMINATE_BEFORE, Action, Boundary
 from pgonce.crashtest.proxy import Proxy
 
@@ -270,11 +272,20 @@ def drain(storm: Storm, dsn: str) -> None:
 
 
 def run_to_end(storm: Storm, dsn: str, job: str, path: Path) -> int:
-    with Command(command(storm.folder, dsn, job, path)) as running:
-        code = running.wait(COMMAND_S_MAX)
-        if "Traceback" in running.output:
-            storm.wrong.append(running.output)
-        return code
+    """Run a file in this process, as the command would; return its exit code."""
+    try:
+        report = pgonce.run(
+            str(path),
+            job=job,
+            key="id",
+            amount="cents",
+            effect=str(storm.folder / f"{job}.sql"),
+            limits=pgonce.Limits(chunk_rows=CHUNK_ROWS),
+            dsn=dsn,
+        )
+    except pgonce.PgonceError as error:
+        return exit_code_of(error)
+    return report.exit_code
 
 
 def everything(dsn: str) -> list[list[tuple[Any, ...]]]:
