@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+STOPPING = b"pgonce: stopping after this chunk; once more to stop now. Both are safe to run again.\n"
+
 _received: list[int] = []
 
 
@@ -29,7 +31,8 @@ def stop_on_signals() -> Iterator[Callable[[], bool]]:
             os._exit(128 + number)
         _received.append(number)
         with suppress(OSError, ValueError, AttributeError):  # nobody may be listening any more
-            sys.stderr.write("pgonce: stopping after this chunk; once more to stop now. Both are safe to run again.\n")
+            # Not through the stream: the signal may have come while it is being written to, which it would not bear.
+            os.write(sys.stderr.fileno(), STOPPING)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
