@@ -349,10 +349,12 @@ def blow(seconds: float, seed: int) -> Storm:
             threads.append(threading.Thread(target=rage, args=(storm, server.dsn)))
             for thread in threads:
                 thread.start()
-            storm.over.wait(seconds)
-            storm.over.set()
-            for thread in threads:
-                thread.join()
+            try:
+                storm.over.wait(seconds)
+            finally:
+                storm.over.set()
+                for thread in threads:
+                    thread.join()
             for fired in proxy.fired:
                 if fired.boundary.is_commit:
                     kept = fired.answer == "COMMIT"
