@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def ask(one: Lab, question: str) -> object:
 @pytest.fixture
 def short() -> Iterator[Path]:
     """Yield a short path of a folder that everybody may enter, in which a lab may be made."""
-    folder = Path("/tmp") / f"pgonce-test-{os.getpid()}"
-    folder.mkdir(mode=0o755)
+    folder = Path(tempfile.mkdtemp(prefix="pgonce-test-", dir="/tmp"))
+    folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)

@@ -63,6 +63,7 @@ class Stage:
     _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _monitor: Connection | None = None
     _proxies: int = 0
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     def say(self, actor: str, text: str) -> None:
         """Put something on the time line."""
@@ -128,7 +129,9 @@ class Stage:
             except BaseException as error:  # noqa: BLE001 (handed to whoever asks for the result)
                 future.set_exception(error)
 
-        threading.Thread(target=run, name=f"lab-{actor}", daemon=True).start()
+        thread = threading.Thread(target=run, name=f"lab-{actor}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
         return future
 
     def psql(self, actor: str, *texts: str) -> subprocess.Popen[str]:
@@ -224,6 +227,8 @@ class Stage:
                 "select pg_terminate_backend(pid) from pg_stat_activity"
                 " where datname = current_database() and pid <> pg_backend_pid()"
             )
+        for thread in self._threads:  # a connection that a thread still reads from may not be closed under it
+            thread.join(END_S_MAX)
         self._open.close()
 
 
