@@ -74,7 +74,7 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-v", "--verbose", is_flag=True, help="Say every chunk and every retry on stderr."),
     )
     decorated: Callable[..., Any] = with_place
-    decorated.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    vars(with_place)["__click_params__"] = getattr(function, "__click_params__", [])
     for option in reversed(options):
         decorated = option(decorated)
     return decorated
