@@ -10,11 +10,8 @@ import click
 
 from pgonce import server
 from pgonce.api import admin
-from pgonce.cli.options import Place, place_options, print_table
+from pgonce.cli.options import Place, json_option, place_options, print_table, quiet_option
 from pgonce.db.statements import DEFAULT_SCHEMA
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="No messages on stderr; errors are said.")
 
 
 @click.group("db")

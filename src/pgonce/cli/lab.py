@@ -14,15 +14,12 @@ import click
 
 from pgonce import lab as the_lab
 from pgonce.cli.exits import CHECK_FOUND_SOMETHING, COMPLETE, INCONCLUSIVE
-from pgonce.cli.options import print_table
+from pgonce.cli.options import json_option, print_json, print_table, quiet_option
 from pgonce.cli.streams import say
 from pgonce.errors import ConfigurationError, Inconclusive
 from pgonce.lab import envfile, report
 from pgonce.lab.edge import in_words
 from pgonce.lab.play import Played, chosen
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="No messages on stderr; errors are said.")
 
 
 class _Explained(click.Group):
@@ -63,7 +60,7 @@ def up(folder: Path | None, as_json: bool, quiet: bool) -> int:
     """Start a lab that stays up until `pgonce lab clean`, and write lab.env into this folder."""
     made = the_lab.up(folder)
     if as_json:
-        _print_json({"folder": str(made.folder), "dsn": made.server.dsn, "pid": made.server.postmaster_pid})
+        print_json({"folder": str(made.folder), "dsn": made.server.dsn, "pid": made.server.postmaster_pid})
         return COMPLETE
     click.echo(f"the lab is up in {made.folder}")
     if not quiet:
@@ -79,7 +76,7 @@ def seed(as_json: bool, quiet: bool) -> int:
     """Fill the lab with made-up orders, the same every time."""
     rows = the_lab.seed(_standing())
     if as_json:
-        _print_json({"table": "wiki_lab.orders", "rows": rows})
+        print_json({"table": "wiki_lab.orders", "rows": rows})
     else:
         click.echo(f"wiki_lab.orders: {rows} made-up orders")
     return COMPLETE
@@ -115,7 +112,7 @@ def clean(as_json: bool, quiet: bool) -> int:
     """Stop the lab, remove its folder and lab.env. Without a lab there is nothing to do."""
     gone = the_lab.clean()
     if as_json:
-        _print_json({"removed": str(gone) if gone else None})
+        print_json({"removed": str(gone) if gone else None})
     else:
         click.echo(f"the lab in {gone} is stopped and removed" if gone else "there is no lab here")
     return COMPLETE
@@ -126,7 +123,7 @@ def clean(as_json: bool, quiet: bool) -> int:
 def scenarios(as_json: bool) -> int:
     """List the scenarios: their names and what they ask."""
     if as_json:
-        _print_json([{"name": one.name, "title": one.title, "question": one.question} for one in the_lab.SCENARIOS])
+        print_json([{"name": one.name, "title": one.title, "question": one.question} for one in the_lab.SCENARIOS])
     else:
         print_table(("name", "title"), [(one.name, one.title) for one in the_lab.SCENARIOS])
     return COMPLETE
@@ -155,7 +152,7 @@ def run(names: tuple[str, ...], wrong: bool, as_json: bool, quiet: bool) -> int:
                 inconclusive.append(scenario.name)
                 say(f"{scenario.name}: {error}")
     if as_json:
-        _print_json({"scenarios": [_facts(one) for one in played], "inconclusive": inconclusive})
+        print_json({"scenarios": [_facts(one) for one in played], "inconclusive": inconclusive})
     elif not quiet:
         say(f"scenarios: {len(played)}, in {sum(one.took_s for one in played):.1f} s")
     if inconclusive and (wrong or all(one.exact for one in played)):
@@ -252,13 +249,7 @@ def _facts(one: Played) -> dict[str, Any]:
 
 def _print_facts(facts: dict[str, str], as_json: bool) -> int:
     if as_json:
-        _print_json(facts)
+        print_json(facts)
     else:
         print_table(("what", "value"), facts.items())
     return COMPLETE
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    click.echo(json.dumps(value, ensure_ascii=False))

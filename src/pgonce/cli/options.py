@@ -52,7 +52,17 @@ class Place:
 
     def print_json(self, value: object) -> None:
         """Write one JSON document to stdout."""
-        click.echo(json.dumps(value, ensure_ascii=False, default=str))
+        print_json(value)
+
+
+# For commands that have no database to choose.
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="No messages on stderr; errors are said.")
+
+
+def print_json(value: object) -> None:
+    """Write one JSON document to stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +84,7 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-v", "--verbose", is_flag=True, help="Say every chunk and every retry on stderr."),
     )
     decorated: Callable[..., Any] = with_place
-    decorated.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    vars(with_place)["__click_params__"] = getattr(function, "__click_params__", [])
     for option in reversed(options):
         decorated = option(decorated)
     return decorated

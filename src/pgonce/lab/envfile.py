@@ -13,7 +13,7 @@ from pgonce.errors import ConfigurationError
 
 NAME = "lab.env"
 BYTES_MAX = 4096
-"""A lab.env has some 20 lines; what is longer was not written here."""
+"""A lab.env has some 60 short lines; what is longer was not written here."""
 
 # All variables that libpq reads (PostgreSQL 18, "Environment Variables"), those of psql, and older ones. Each of them
 # could lead a client of the lab elsewhere, or change what it shows.

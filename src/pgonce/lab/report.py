@@ -62,22 +62,32 @@ worker that does it right, on the right one that does it wrong, and the money th
 def written(path: Path) -> Iterator[list[str]]:
     """Write what the block puts into the list; an older page stays whole until the new one is.
 
-    Whether it can be written is found out before the block. Raises ConfigurationError if it cannot be.
+    Whether it can be written is found out before the block. Raises ConfigurationError if it cannot be, and what the
+    block raises.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
+    with _writable(path):
         if path.exists() and not path.is_file():
             raise ConfigurationError(f"{str(path)!r} is no regular file. Name another one with --output.")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                parts: list[str] = []
-                yield parts
+    parts: list[str] = []
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            yield parts
+            with _writable(path):
                 file.writelines(parts)
+                file.flush()
+        with _writable(path):
             os.replace(new, path)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ConfigurationError(
             f"{str(path)!r} cannot be written: {error.strerror}. Name another file with --output."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from pgonce.errors import ConfigurationError
 from pgonce.model.canonical import CANONICAL_VERSION
@@ -89,8 +90,10 @@ class Definition:
     def from_spec(cls, spec: Mapping[str, object]) -> Definition:
         """Read a definition back from what ``spec`` returned."""
         known = {item.name for item in fields(cls)}
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in spec.items()}
-        return cls(**{name: value for name, value in values.items() if name in known})  # type: ignore[arg-type]
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in spec.items()
+        }
+        return cls(**{name: value for name, value in values.items() if name in known})
 
     def differences(self, given: Definition) -> list[str]:
         """Say in words what another definition has otherwise; the payload's found columns are not part of it."""

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pgonce.errors import ConfigurationError
 from pgonce.server import watch
@@ -197,14 +198,14 @@ def run(
     account: Account | None,
     *,
     text: str | None = None,
-    **options: object,
+    **options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end in a session of its own, as the account, with an environment free of PG*.
 
     If we are interrupted, or it takes too long, the whole session is ended first: what a program like initdb has
     started would otherwise go on, and keep its shared memory.
     """
-    process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
+    process: subprocess.Popen[str] = subprocess.Popen(
         argv,
         stdin=subprocess.PIPE if text is not None else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -278,7 +279,7 @@ def advice(error: OSError) -> str:
     return f"{what} ({error}). Set PGONCE_HOME (TMPDIR, a lab: --dir) to another folder, then run again."
 
 
-def _identity(account: Account | None) -> dict[str, object]:
+def _identity(account: Account | None) -> dict[str, Any]:
     if account is None:
         return {}
     return {"user": account.uid, "group": account.gid, "extra_groups": []}

@@ -73,8 +73,8 @@ def committed_as(word: str, tag: str) -> str:
 
 
 @contextmanager
-def gate_in_commit(stage: Stage, table: str, when: str) -> Iterator[Connection]:
-    """Hold every COMMIT that wrote to the table at a gate, until the block closes the connection that it is given."""
+def gate_in_commit(stage: Stage, table: str, when: str) -> Iterator[None]:
+    """Hold every COMMIT that wrote to the table at a gate, until the block ends."""
     stage.sql(
         f"create constraint trigger gate after {when} on {table} deferrable initially deferred"
         " for each row execute function wait_at_the_gate()"
@@ -83,7 +83,7 @@ def gate_in_commit(stage: Stage, table: str, when: str) -> Iterator[Connection]:
     keeper.execute("select pg_advisory_lock(%s)", (GATE,))
     keeper.commit()
     try:
-        yield keeper
+        yield
     finally:
         stage.say("gate", "opens")
         keeper.close()
