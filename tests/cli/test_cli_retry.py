@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,24 @@ def test_resolve_that_cannot_tell_ends_with_77_and_what_to_look_up(terminal: Ter
         assert "outcome unknown: run 1; it is settled neither way yet" in done.err
         document = terminal.pgonce("resolve", "1", "--deadline", "0.5", "--json", "--quiet")
         assert (document.code, document.json["runs"][0]["established"]) == (77, False)
+
+
+@pytest.mark.timeout(25)
+def test_the_deadline_of_a_start_bounds_what_comes_before_its_first_chunk(terminal: Terminal) -> None:
+    """R1: registering waits for a lock no longer than --deadline; its own patience would be half a minute."""
+    with psycopg.connect(terminal.dsn) as other:
+        other.execute("lock table pgonce.job in access exclusive mode")
+        done = run(terminal, "--deadline", "1")
+    assert done.code == 75, done.err
+    assert run(terminal).code == 1
+
+
+@pytest.mark.timeout(25)
+def test_the_deadline_of_a_start_bounds_the_opening(tmp_path: Path) -> None:
+    """R1: a server that accepts and never answers is given up at the deadline, with the code of one out of reach."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        terminal = Terminal(f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/none", tmp_path)
+        (tmp_path / "in.csv").write_text("id,amount\n1,10\n")
+        (tmp_path / "effect.sql").write_text(EFFECT)
+        done = run(terminal, "--deadline", "1")
+    assert done.code == 69, done.err

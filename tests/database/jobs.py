@@ -116,8 +116,11 @@ class Desk:
     ) -> RunReport:
         """Run a job over a file."""
         what = order or make_order(**options)
+        clerk = clerk or self.clerk
+        if what.limits.deadline_s is not None:
+            clerk = replace(clerk, until=clerk.deadline(what.limits.deadline_s))
         with open_input(path, reading) as source:
-            return run_order(clerk or self.clerk, source, what, observer=observer or Silent(), interrupted=interrupted)
+            return run_order(clerk, source, what, observer=observer or Silent(), interrupted=interrupted)
 
     def sql(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Run SQL in a transaction of its own and return its rows. A thread may do so while another waits in a run."""

@@ -154,6 +154,9 @@ def test_a_swallowed_error_fails_the_transaction_and_names_the_first_statement(
         ("selec 1", "42601", pgonce.EffectFailed),
         ("do $$ begin raise sqlstate '40001'; end $$", "40001", pgonce.Retryable),
         ("do $$ begin raise sqlstate '53100'; end $$", "53100", pgonce.Retryable),
+        ("do $$ begin raise sqlstate '28000'; end $$", "28000", pgonce.ConfigurationError),
+        ("do $$ begin raise sqlstate '3D000'; end $$", "3D000", pgonce.ConfigurationError),
+        ("do $$ begin raise sqlstate 'XX001'; end $$", "XX001", pgonce.Permanent),
     ],
 )
 def test_what_is_raised_says_what_its_caller_can_do(

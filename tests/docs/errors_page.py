@@ -38,8 +38,9 @@ TABLE = """\
 *Connecting* holds while there is no connection, *before COMMIT* from then until COMMIT is sent, *at COMMIT* where
 COMMIT was answered with an ERROR. A dash: another line holds there. *Tried again*: how often the whole transaction is,
 *within the attempts* of `--attempts`, or *until the deadline* of `--chunk-deadline`, whichever ends first. *Attempt*: a
-try uses up one of the event's. A code of two characters stands for every code of that class that has no line of its
-own; *none* is what the driver tells without a SQLSTATE.
+try uses one up; of *this start*: it counts here, but not against the event's budget over all starts, as no crash does.
+A code of two characters stands for every code of that class that has no line of its own; *none* is what the driver
+tells without a SQLSTATE.
 
 | code | what, and when | connecting | before COMMIT | at COMMIT | tried again | attempt | what to do |
 |---|---|---|---|---|---|---|---|
@@ -63,7 +64,7 @@ def _cells(line: Line) -> Iterable[str]:
     verdicts = (verdict or "-" for verdict in (line.connecting, line.before_commit, line.at_commit))
     name = f"{line.name}, {line.circumstance}" if line.circumstance not in ("", line.name) else line.name
     code = f"`{line.code}`" if line.code.upper() == line.code else line.code
-    return (code, name, *verdicts, line.tried_again, "yes" if line.burns_attempt else "no", line.remedy)
+    return (code, name, *verdicts, line.tried_again, line.attempt, line.remedy)
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.guarded import GuardedConnection, guarded
 from pgonce.db.statements import DEFAULT_SCHEMA
 from pgonce.db.transaction import Transaction
-from pgonce.engine.bookkeeping import MISSING_RIGHT, Clerk
+from pgonce.engine.bookkeeping import Clerk, for_an_operator
 from pgonce.engine.doubt import NotEstablished, time_to_look, under_lock
 from pgonce.errors import ConfigurationError, EffectFailed, OutcomeUnknown, Permanent, PgonceError, Retryable
 from pgonce.model.deadline import Deadline
@@ -205,8 +205,11 @@ def exception_of(failure: DatabaseFailure) -> PgonceError:
     """Turn a failed transaction into the exception that says what its caller can do."""
     verdict = failure.decision.verdict
     remedy = f" {failure.decision.remedy}" if verdict is Verdict.OPERATOR else ""
-    text = f"{failure}: {failure.decision.reason}. Nothing of this transaction was applied.{remedy}"
-    if failure.sqlstate == MISSING_RIGHT:
-        return ConfigurationError(text, sqlstate=failure.sqlstate)
-    kinds = {Verdict.TRANSIENT: Retryable, Verdict.OPERATOR: Retryable, Verdict.BUG: EffectFailed}
-    return kinds.get(verdict, Permanent)(text, sqlstate=failure.sqlstate)
+    applied = "" if failure.maybe_committed else " Nothing of this transaction was applied."
+    text = f"{failure}: {failure.decision.reason}.{applied}{remedy}"
+    if verdict is Verdict.OPERATOR:
+        return for_an_operator(failure, text)
+    kinds = {Verdict.TRANSIENT: Retryable, Verdict.BUG: EffectFailed}
+    error = kinds.get(verdict, Permanent)(text, sqlstate=failure.sqlstate)
+    error.maybe_committed = failure.maybe_committed
+    return error

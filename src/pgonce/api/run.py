@@ -206,6 +206,7 @@ def carry_out(
             application=f"pgonce/{what.job}",
             backoff=what.limits.backoff,
             seed=what.limits.seed,
+            deadline_s=what.limits.deadline_s,
             tell=tell,
             interrupted=interrupted,
         ) as clerk,

@@ -22,6 +22,11 @@ from pgonce.model.policylines import (
     may_be_unknown,
 )
 
+ATTEMPTS_IN_WORDS = {
+    "yes": "a try uses one up, of this start and of the event's budget",
+    "of this start": "a try uses up one of this start, none of the event's budget",
+    "no": "a try uses none up",
+}
 TITLES = (
     *("code", "name", "circumstance", "connecting", "before COMMIT", "at COMMIT"),
     *("tried again", "uses an attempt", "what to do"),
@@ -60,8 +65,7 @@ def errors(sqlstate: str | None, as_json: bool) -> int:
 
 def _cells(line: Line) -> tuple[str, ...]:
     verdicts = (verdict or "-" for verdict in (line.connecting, line.before_commit, line.at_commit))
-    uses = "yes" if line.burns_attempt else "no"
-    return (line.code, line.name, line.circumstance, *verdicts, line.tried_again, uses, line.remedy)
+    return (line.code, line.name, line.circumstance, *verdicts, line.tried_again, line.attempt, line.remedy)
 
 
 def _in_words(code: str, lines: list[Line]) -> list[str]:
@@ -78,7 +82,7 @@ def _rule_in_words(line: Line) -> str:
     facts = [(name, f"{verdict}: {MEANINGS[Verdict(verdict)]}") for name, verdict in phases if verdict is not None]
     facts += [
         ("tried again", line.tried_again + (", on a new connection" if line.fresh_connection else "")),
-        ("attempts", "a try uses one up" if line.burns_attempt else "a try uses none up"),
+        ("attempts", ATTEMPTS_IN_WORDS[line.attempt]),
         ("what to do", line.remedy),
     ]
     code = f"class {line.code}:" if len(line.code) == 2 else line.code

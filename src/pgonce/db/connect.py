@@ -6,6 +6,7 @@ apart by us.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -91,14 +92,21 @@ def without_password(conninfo: str) -> tuple[str, str | None]:
 def connect(target: Target, *, application: str, within_s: float = CONNECT_TIMEOUT_S) -> psycopg.Connection:
     """Open one connection in autocommit mode, with nothing prepared (a pooler may serve it).
 
-    ``within_s`` bounds, in whole seconds and for each host named, how long a server may take to answer.
+    ``within_s`` bounds, in whole seconds, how long all hosts that are named may take to answer, one after the other.
 
     Raises psycopg.OperationalError; what that means is decided by the phase it happens in.
     """
     given = conninfo_to_dict(target.conninfo)
     extra: dict[str, str | int] = {"client_encoding": "utf8"}
     if "connect_timeout" not in given:
-        extra["connect_timeout"] = max(CONNECT_TIMEOUT_S_MIN, min(CONNECT_TIMEOUT_S, ceil(min(within_s, 1e6))))
+        each_s = ceil(min(within_s, 1e6) / _hosts(given))
+        extra["connect_timeout"] = max(CONNECT_TIMEOUT_S_MIN, min(CONNECT_TIMEOUT_S, each_s))
     if "application_name" not in given:
         extra["application_name"] = application
     return psycopg.connect(make_conninfo(target.conninfo, **extra), autocommit=True, prepare_threshold=None)
+
+
+def _hosts(given: Mapping[str, object]) -> int:
+    """Count the hosts that are tried one after the other, as far as they are named: libpq bounds each by itself."""
+    named = str(given.get("hostaddr") or given.get("host") or os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST"))
+    return named.count(",") + 1

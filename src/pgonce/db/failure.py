@@ -39,8 +39,11 @@ class CommitInDoubt(Exception):
 class DatabaseFailure(Exception):
     """A transaction ended without being applied; ``decision`` says what the policy makes of it.
 
-    ``constraint`` is the one that the server named, qualified by its schema.
+    ``constraint`` is the one that the server named, qualified by its schema. ``maybe_committed`` says that something in
+    the transaction ended it, so what ran before may be committed.
     """
+
+    maybe_committed = False
 
     def __init__(
         self, message: str, decision: Decision, *, sqlstate: str | None = None, constraint: str | None = None
@@ -64,14 +67,20 @@ def swallowed(first: str | None) -> DatabaseFailure:
 
 def ended_inside(status: str) -> DatabaseFailure:
     """Say that something that ran in the transaction ended it."""
-    return _of_code(f"the transaction was ended by a statement in it (now {status})", "25P01")
+    return _cut_short(f"the transaction was ended by a statement in it (now {status})", "25P01")
 
 
 def replaced_inside() -> DatabaseFailure:
     """Say that another transaction stands where the one that was begun should be, or that its guards were put down."""
-    return _of_code(
+    return _cut_short(
         "a statement in the transaction committed it and began another, or changed session_replication_role", "25001"
     )
+
+
+def _cut_short(message: str, sqlstate: str) -> DatabaseFailure:
+    failure = _of_code(f"{message}; what ran before that statement may be committed", sqlstate)
+    failure.maybe_committed = True
+    return failure
 
 
 def rolled_back(tag: str) -> DatabaseFailure:

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Session, Transaction
-from pgonce.errors import ConfigurationError, OutcomeUnknown, PgonceError, Retryable
+from pgonce.errors import ConfigurationError, OutcomeUnknown, Permanent, PgonceError, Retryable
 from pgonce.model.backoff import Backoff
 from pgonce.model.deadline import Deadline
-from pgonce.model.policy import Verdict
+from pgonce.model.policy import Cure, Verdict
 
 Result = TypeVar("Result")
 
@@ -21,7 +21,10 @@ BOOKKEEPING_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clerk:
-    """Does bookkeeping on a session, with a clock, a sleep and randomness handed in."""
+    """Does bookkeeping on a session, with a clock, a sleep and randomness handed in.
+
+    ``until`` is when the whole command has to end, if it has to.
+    """
 
     session: Session
     clock: Callable[[], float]
@@ -29,6 +32,11 @@ class Clerk:
     random: Callable[[], float]
     backoff: Backoff
     patience_s: float = BOOKKEEPING_S
+    until: Deadline | None = None
+
+    def deadline(self, seconds: float) -> Deadline:
+        """Make the deadline of something that may take this long, within that of the whole command."""
+        return Deadline.after(seconds, self.clock).at_most(self.until)
 
     def do(
         self,
@@ -45,7 +53,7 @@ class Clerk:
         Raises Retryable, ConfigurationError or OutcomeUnknown then, or what the body raises.
         Safe to re-run: only for bodies that are.
         """
-        until = Deadline.after(self.patience_s, self.clock)
+        until = self.deadline(self.patience_s)
         tries = 0
         while True:
             try:
@@ -71,13 +79,17 @@ def read_only(transaction: Transaction) -> Transaction:
     return transaction
 
 
-# A right that is missing will be missing again: what to do is no matter of running once more.
-MISSING_RIGHT = "42501"
-
-
 def outcome_of(failure: DatabaseFailure) -> PgonceError:
     """Turn a failure that is not tried again into the exception for the caller."""
     text = f"{failure}: {failure.decision.reason}. {failure.decision.remedy}"
-    if failure.decision.verdict in (Verdict.TRANSIENT, Verdict.OPERATOR) and failure.sqlstate != MISSING_RIGHT:
+    if failure.decision.verdict is Verdict.TRANSIENT:
         return Retryable(text, sqlstate=failure.sqlstate)
+    if failure.decision.verdict is Verdict.OPERATOR:
+        return for_an_operator(failure, text)
     return ConfigurationError(text, sqlstate=failure.sqlstate)
+
+
+def for_an_operator(failure: DatabaseFailure, text: str) -> PgonceError:
+    """Make the exception of an OPERATOR's verdict: does it help to run again, to configure, or to repair the server?"""
+    kinds = {Cure.RUN_AGAIN: Retryable, Cure.CONFIGURE: ConfigurationError, Cure.REPAIR: Permanent}
+    return kinds[failure.decision.cure](text, sqlstate=failure.sqlstate)

@@ -44,7 +44,7 @@ def rehearse(
     """
     limits = replace(order.limits, checkpoint="all", on_error="stop" if order.limits.stops_at_bad_row else "quarantine")
     whole = replace(order, limits=limits, take_over=False)
-    until = Deadline.after(order.limits.deadline_s or WHOLE_DEADLINE_S, clerk.clock)
+    until = clerk.deadline(order.limits.deadline_s or WHOLE_DEADLINE_S)
     tries, asked = 0, Overrides.of(order.limits.retry_on)
     while True:
         try:

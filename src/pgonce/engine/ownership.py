@@ -11,7 +11,7 @@ import getpass
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pgonce.db.failure import DatabaseFailure
@@ -20,11 +20,13 @@ from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.position import Held
 from pgonce.errors import InvariantBroken, PgonceError, Retryable, RunOwned
 from pgonce.model.cursor import Cursor, Position
-from pgonce.model.deadline import Deadline
 
 # A killed job's backend is gone as soon as it notices: at once when idle, at the next client check when busy. A start
 # that follows a kill waits this long for that before it says that somebody owns the run.
 GONE_GRACE_S = 3.0
+
+# A start that ends says so for at most this long; whoever comes next finds out by itself as well.
+RELEASE_S = 2.0
 
 # How often the owner is looked at while waiting for it.
 LOOK_EVERY_S = 0.05
@@ -63,7 +65,7 @@ def acquire(clerk: Clerk, claim: Claim) -> Held:
     Raises RunOwned, naming the owner, when a live start owns it after the wait.
     Safe to re-run: yes; every acquisition is a start of its own and moves nothing.
     """
-    patience = Deadline.after(max(claim.wait_s, GONE_GRACE_S), clerk.clock)
+    patience = clerk.deadline(max(claim.wait_s, GONE_GRACE_S))
     while True:
         try:
             return clerk.do(lambda transaction: _try_acquire(transaction, clerk.session, claim), run_id=claim.run_id)
@@ -159,10 +161,12 @@ def _process_gone(owner: str) -> bool:
 def release(clerk: Clerk, held: Held, how: str) -> None:
     """End this start, so that the next need not wait. A start that cannot say so is found gone all the same.
 
-    Never raises: it runs while another exception is on its way. Safe to re-run: yes.
+    Never raises: it runs while another exception is on its way, also when the command's own time is up.
+    Safe to re-run: yes.
     """
+    briefly = replace(clerk, patience_s=RELEASE_S, until=None)
     with suppress(PgonceError, DatabaseFailure):
-        clerk.do(
+        briefly.do(
             lambda transaction: transaction.row(
                 "end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how=how
             )

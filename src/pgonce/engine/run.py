@@ -28,7 +28,6 @@ from pgonce.engine.whole import settle_whole
 from pgonce.errors import ConfigurationError, InvariantBroken, LeaseLost, OutcomeUnknown, PgonceError, Unreachable
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Cursor
-from pgonce.model.deadline import Deadline
 from pgonce.model.definition import Definition
 from pgonce.model.limits import Limits
 from pgonce.model.observer import Observer
@@ -78,7 +77,6 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         effect=effect.apply if effect else _no_effect,
         observer=observer,
         interrupted=interrupted,
-        until=Deadline.after(order.limits.deadline_s, clerk.clock) if order.limits.deadline_s else None,
         bad_rows=_bad_rows(clerk, order.job, held),
     )
     settler.hook(lambda: observer.began(source.name, source.size, held.position))

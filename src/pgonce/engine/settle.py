@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, refuse_row
-from pgonce.engine.bookkeeping import MISSING_RIGHT, Clerk
+from pgonce.engine.bookkeeping import Clerk, for_an_operator
 from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
-from pgonce.errors import ConfigurationError, EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
+from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
@@ -34,7 +34,10 @@ Body = Callable[[Transaction], tuple[Settled, Position]]
 
 
 class Unsettled(Exception):
-    """A chunk's rows are to blame, or its attempts are used up."""
+    """A chunk's rows are to blame, or its attempts are used up.
+
+    ``attempts`` are those that count on the event: a crash is none.
+    """
 
     def __init__(self, failure: DatabaseFailure, attempts: int, status: str) -> None:
         super().__init__(str(failure))
@@ -64,7 +67,6 @@ class Settler:
     effect: Callable[[Transaction, Sequence[Row]], None]
     observer: Observer
     interrupted: Callable[[], bool]
-    until: Deadline | None = None
     bad_rows: int = 0
     refused_events: int = 0
 
@@ -90,7 +92,7 @@ class Settler:
                     self._refuse(part, unsettled)
 
     def _applying(self, part: Chunk) -> tuple[Body, Callable[[], int]]:
-        """Give the body that applies a part, and how often it may be tried: an event alone has its budget as well."""
+        """Give the body that applies a part, and how many attempts the event has left, where it stands alone."""
         last = Settled()
 
         def body(transaction: Transaction) -> tuple[Settled, Position]:
@@ -103,18 +105,18 @@ class Settler:
         def allowed() -> int:
             if len(part.entries) > 1 or last.attempts_left is None:
                 return self.limits.attempts
-            return min(self.limits.attempts, last.attempts_left)
+            return last.attempts_left
 
         return body, allowed
 
     def until_committed(self, line: int, body: Body, allowed: Callable[[], int] | None = None) -> None:
         """Run the body and the move to the position it returns in one transaction, until that is committed for certain.
 
-        ``line`` is where the rows begin, for messages; ``allowed`` says how many attempts there are, where that is not
-        the limit alone. Raises Unsettled when the rows are to blame.
+        ``line`` is where the rows begin, for messages; ``allowed`` says how many attempts that count on the event there
+        are, beside this start's limit. Raises Unsettled when the rows are to blame.
         """
         deadline, asked = self._deadline(), Overrides.of(self.limits.retry_on)
-        attempts = tries = 0
+        attempts = charged = tries = 0
         while True:
             if self.interrupted():
                 raise Interrupted(INTERRUPTED)
@@ -145,9 +147,10 @@ class Settler:
                     ) from doubt
             except DatabaseFailure as failure:
                 attempts += failure.decision.burns_attempt
-                used_up = attempts >= (allowed() if allowed else self.limits.attempts)
+                charged += failure.decision.charged
+                used_up = attempts >= self.limits.attempts or (allowed is not None and charged >= allowed())
                 if used_up or deadline.passed or not _asked_again(asked, failure):
-                    self._judge(failure, line, attempts, deadline, used_up=used_up)
+                    self._judge(failure, line, attempts, charged, deadline, used_up=used_up)
                 self._tell_retry(failure.sqlstate, str(failure))
             tries += 1
             self.clerk.sleep(min(self.clerk.backoff.delay_s(tries, self.clerk.random), deadline.left_s()))
@@ -167,35 +170,34 @@ class Settler:
 
     def _deadline(self) -> Deadline:
         """Return the deadline of a chunk: its own, or that of the whole start if it comes first."""
-        own = Deadline.after(self.limits.transaction_s, self.clerk.clock)
-        if self.until is None or self.until.at_s > own.at_s:
-            return own
-        if self.until.passed:
+        if self.clerk.until is not None and self.clerk.until.passed:
             raise Retryable(
                 f"the deadline of this start has passed at line {self.held.position.lines}. What is committed stays; "
                 "run the same command again to go on."
             )
-        return self.until
+        return self.clerk.deadline(self.limits.transaction_s)
 
-    def _judge(self, failure: DatabaseFailure, line: int, attempts: int, deadline: Deadline, *, used_up: bool) -> None:
+    def _judge(
+        self, failure: DatabaseFailure, line: int, attempts: int, charged: int, deadline: Deadline, *, used_up: bool
+    ) -> None:
         """Return if the chunk is to be tried again; raise what becomes of it otherwise."""
         decision = failure.decision
         where = f"the chunk from line {line} was rolled back: {failure}"
         if decision.verdict is Verdict.PERMANENT:
-            raise Unsettled(failure, attempts, "failed") from failure
+            raise Unsettled(failure, charged, "failed") from failure
         if decision.verdict is Verdict.REPLAY_CHECK:
             raise InvariantBroken(
                 f"{where}. An effect stands without its completed event; see pgonce reconcile"
             ) from failure
-        if failure.sqlstate == MISSING_RIGHT:
-            raise ConfigurationError(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
         if decision.verdict is Verdict.OPERATOR:
-            raise Retryable(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
+            raise for_an_operator(failure, f"{where}. {decision.remedy}") from failure
         if decision.verdict is not Verdict.TRANSIENT:
-            raise EffectFailed(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate) from failure
+            error = EffectFailed(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate)
+            error.maybe_committed = failure.maybe_committed
+            raise error from failure
         used_up = used_up or (decision.retries is not None and attempts > decision.retries)
         if used_up and decision.burns_attempt:
-            raise Unsettled(failure, attempts, "pending") from failure
+            raise Unsettled(failure, charged, "pending") from failure
         if deadline.passed:
             raise Retryable(f"{where}. Its time was used up; run the same command again.") from failure
 

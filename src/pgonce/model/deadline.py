@@ -18,6 +18,10 @@ class Deadline:
         """Make the deadline that lies this many seconds ahead."""
         return cls(at_s=clock() + seconds, clock=clock)
 
+    def at_most(self, other: Deadline | None) -> Deadline:
+        """Return the earlier of the two; this one if there is no other."""
+        return self if other is None or self.at_s <= other.at_s else other
+
     def left_s(self) -> float:
         """Return the seconds that are left; never below zero."""
         return max(0.0, self.at_s - self.clock())

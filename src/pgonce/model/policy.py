@@ -51,6 +51,17 @@ class Verdict(StrEnum):
     """The transaction is committed; the error came later."""
 
 
+class Cure(StrEnum):
+    """What helps where an operator is needed."""
+
+    RUN_AGAIN = "run again"
+    """Once the environment allows it, the same command goes on."""
+    CONFIGURE = "configure"
+    """The same command will fail the same way until address, login or rights are corrected."""
+    REPAIR = "repair"
+    """The server's data are damaged; nothing is to be written until somebody has looked."""
+
+
 class When(StrEnum):
     """The circumstance a rule is for, where the SQLSTATE alone does not decide."""
 
@@ -99,7 +110,9 @@ class Rule:
     is sent, ``at_commit`` when COMMIT was answered with an ERROR, ``connecting`` while there is no connection.
     ``retries`` bounds the tries of a transient error below the run's own limit (``None``: that limit alone);
     ``asked_retries`` is how often a job that asks for it may retry an error that is otherwise final. ``burns`` says
-    whether a try counts as an attempt, ``fresh`` whether the next one needs a new connection.
+    whether a try counts as an attempt of this start, ``charged`` whether it then counts against the event's budget over
+    all starts as well (a crash does not), ``fresh`` whether the next one needs a new connection. ``cure`` is for what
+    an operator has to look after.
     """
 
     code: str
@@ -111,20 +124,25 @@ class Rule:
     retries: int | None = None
     asked_retries: int = 0
     burns: bool = True
+    charged: bool = True
     fresh: bool = False
     connecting: Verdict = Verdict.TRANSIENT
+    cure: Cure = Cure.RUN_AGAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What to do about a failure.
 
+    ``burns_attempt`` says whether the try counts as one of this start's, ``charged`` whether on the event, too.
     ``retries`` is how often more it may be tried for this reason (``None``: as often as the run's limit allows);
     ``asked_retries`` the same for a job that asked to retry what is otherwise final.
     """
 
     verdict: Verdict
     burns_attempt: bool
+    charged: bool
+    cure: Cure
     reason: str
     remedy: str
     retries: int | None
@@ -134,6 +152,7 @@ class Decision:
 
 _T, _P, _A = Verdict.TRANSIENT, Verdict.PERMANENT, Verdict.AMBIGUOUS
 _B, _O, _R, _C = Verdict.BUG, Verdict.OPERATOR, Verdict.REPLAY_CHECK, Verdict.COMMITTED
+_CONFIGURE = Cure.CONFIGURE
 
 _AGAIN = "It is tried again by itself."
 _REPAIR_ROW = "Correct the row, or amend the event; the other rows are applied."
@@ -150,10 +169,10 @@ RULES: tuple[Rule, ...] = (
          burns=False),
     Rule("", "rolled back at COMMIT", _B, _B, "A statement failed and its error was swallowed; let it pass through.",
          When.ROLLED_BACK),
-    Rule("", "connection lost", _T, _A, _AGAIN, When.LOST, fresh=True),
+    Rule("", "connection lost", _T, _A, _AGAIN, When.LOST, charged=False, fresh=True),
     Rule("", "value not sendable", _P, _A, _REPAIR_ROW, When.ALIVE),
     # Connection exceptions.
-    Rule("08", "connection exception", _T, _A, _AGAIN, fresh=True),
+    Rule("08", "connection exception", _T, _A, _AGAIN, charged=False, fresh=True),
     Rule("08007", "transaction resolution unknown", _A, _A, "The outcome is read from the position row.", fresh=True),
     Rule("08P01", "protocol violation", _B, _A, "Check that driver, pooler and server fit together.",
          asked_retries=1, fresh=True),
@@ -191,11 +210,12 @@ RULES: tuple[Rule, ...] = (
     Rule("25P04", "transaction time-out", _T, _A, "Use smaller chunks, or raise transaction_timeout.",
          retries=1, fresh=True),
     # Login and configuration.
-    Rule("28", "invalid authorization", _O, _O, _ASK_ADMIN, burns=False, connecting=_O),
-    Rule("3D000", "database does not exist", _O, _O, "Check the database's name.", burns=False, connecting=_O),
+    Rule("28", "invalid authorization", _O, _O, _ASK_ADMIN, burns=False, connecting=_O, cure=_CONFIGURE),
+    Rule("3D000", "database does not exist", _O, _O, "Check the database's name.", burns=False, connecting=_O,
+         cure=_CONFIGURE),
     Rule("3F000", "schema does not exist", _O, _O, "Check the schema's name; pgonce db init makes pgonce's own.",
-         burns=False, connecting=_O),
-    Rule("F0", "configuration file error", _O, _O, _ASK_ADMIN, burns=False, connecting=_O),
+         burns=False, connecting=_O, cure=_CONFIGURE),
+    Rule("F0", "configuration file error", _O, _O, _ASK_ADMIN, burns=False, connecting=_O, cure=_CONFIGURE),
     # Other transactions.
     Rule("40000", "transaction rollback", _T, _T, _AGAIN),
     Rule("40001", "serialization failure", _T, _T, _AGAIN),
@@ -209,7 +229,7 @@ RULES: tuple[Rule, ...] = (
          asked_retries=1, fresh=True),
     Rule("42", "syntax error or access rule violation", _B, _B, _REPAIR_SQL),
     Rule("42501", "insufficient privilege", _O, _O, "Grant the role what it needs, then run again.",
-         burns=False, connecting=_O),
+         burns=False, connecting=_O, cure=_CONFIGURE),
     Rule("42P05", "prepared statement exists", _B, _B, "Behind a pooler, turn prepared statements off.",
          asked_retries=1, fresh=True),
     # Resources.
@@ -223,19 +243,21 @@ RULES: tuple[Rule, ...] = (
     Rule("57014", "query cancelled", _O, _T, "Somebody cancelled it; find out why, then run again.", When.OTHER_CANCEL,
          burns=False),
     Rule("57P01", "wait for a synchronous standby ended", _C, _C, _DEGRADED, When.WARNED, burns=False, fresh=True),
-    Rule("57P01", "admin shutdown", _T, _A, _AGAIN, fresh=True),
-    Rule("57P02", "crash shutdown", _T, _A, _AGAIN, fresh=True),
+    Rule("57P01", "admin shutdown", _T, _A, _AGAIN, charged=False, fresh=True),
+    Rule("57P02", "crash shutdown", _T, _A, _AGAIN, charged=False, fresh=True),
     Rule("57P03", "cannot connect now", _T, _A, "The server starts or recovers; it is tried until the deadline.",
          burns=False, fresh=True),
     Rule("57P04", "database dropped", _O, _A, "The database is gone; check the address.", burns=False, fresh=True,
-         connecting=_O),
+         connecting=_O, cure=_CONFIGURE),
     Rule("57P05", "idle session time-out", _T, _A, _AGAIN, burns=False, fresh=True),
     # The server itself.
     Rule("58", "system error", _O, _O, "Check the server's disks and log before running again.", burns=False),
     # A shard's node that is lost inside COMMIT is told by an ERROR of this class: in doubt, so the row is read.
     Rule("XX000", "internal error", _B, _A, "Keep the message and the server's log; report it.", asked_retries=1),
-    Rule("XX001", "data corrupted", _O, _A, "Stop writing to this server and restore or repair it.", burns=False),
-    Rule("XX002", "index corrupted", _O, _A, "Stop writing to this server and rebuild the index.", burns=False),
+    Rule("XX001", "data corrupted", _O, _A, "Stop writing to this server and restore or repair it.", burns=False,
+         cure=Cure.REPAIR),
+    Rule("XX002", "index corrupted", _O, _A, "Stop writing to this server and rebuild the index.", burns=False,
+         cure=Cure.REPAIR),
 )  # fmt: skip
 """The policy, ordered by class. The more exact code wins: ``42501`` before ``42``."""
 
@@ -328,9 +350,12 @@ def _decision(rule: Rule, failure: Failure, verdict: Verdict, remedy: str) -> De
     retries = rule.retries if verdict is Verdict.TRANSIENT else 0
     began = failure.phase is not Phase.CONNECTING
     in_doubt = verdict is Verdict.AMBIGUOUS
+    burns = began and rule.burns and verdict is not Verdict.COMMITTED
     return Decision(
         verdict=verdict,
-        burns_attempt=began and rule.burns and verdict is not Verdict.COMMITTED,
+        burns_attempt=burns,
+        charged=burns and rule.charged,
+        cure=rule.cure,
         reason=_reason(rule, failure),
         remedy=remedy,
         retries=retries,

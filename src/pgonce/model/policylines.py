@@ -42,7 +42,8 @@ class Line:
     """One rule, to be read.
 
     A verdict is None where the rule cannot hold in that phase. ``retries`` bounds the tries after the first for this
-    reason; None: only the run's own attempts and deadline do.
+    reason; None: only the run's own attempts and deadline do. ``charged``: an attempt counts against the event's budget
+    over all starts, too. ``cure`` is what helps where an operator is needed.
     """
 
     code: str
@@ -53,12 +54,21 @@ class Line:
     at_commit: str | None
     retries: int | None
     burns_attempt: bool
+    charged: bool
+    cure: str | None
     fresh_connection: bool
     remedy: str
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with stable keys."""
         return asdict(self)
+
+    @property
+    def attempt(self) -> str:
+        """Whether a try counts as an attempt, in words."""
+        if self.charged:
+            return "yes"
+        return "of this start" if self.burns_attempt else "no"
 
     @property
     def tried_again(self) -> str:
@@ -92,6 +102,8 @@ def line_of(rule: Rule) -> Line:
         at_commit=at_commit,
         retries=rule.retries if Verdict.TRANSIENT in begun else 0,
         burns_attempt=rule.burns,
+        charged=rule.burns and rule.charged,
+        cure=rule.cure if Verdict.OPERATOR in begun else None,
         fresh_connection=rule.fresh,
         remedy=rule.remedy,
     )
