@@ -57,6 +57,19 @@ class _BadRow(Exception):
 
 
 @dataclass(slots=True)
+class _Tries:
+    """How often a chunk was tried in vain: ``attempts`` of this start, of which ``charged`` count on the event."""
+
+    total: int = 0
+    attempts: int = 0
+    charged: int = 0
+
+    def used_up(self, attempts_max: int, charged_max: int | None) -> bool:
+        """Say whether there may be no other one."""
+        return self.attempts >= attempts_max or (charged_max is not None and self.charged >= charged_max)
+
+
+@dataclass(slots=True)
 class Settler:
     """Settles chunk after chunk of one start, and holds its position as it was last seen committed."""
 
@@ -91,7 +104,7 @@ class Settler:
                 else:
                     self._refuse(part, unsettled)
 
-    def _applying(self, part: Chunk) -> tuple[Body, Callable[[], int]]:
+    def _applying(self, part: Chunk) -> tuple[Body, Callable[[], int | None]]:
         """Give the body that applies a part, and how many attempts the event has left, where it stands alone."""
         last = Settled()
 
@@ -102,21 +115,19 @@ class Settler:
             self._check_bad_rows(part, last)
             return last, part.end.position
 
-        def allowed() -> int:
-            if len(part.entries) > 1 or last.attempts_left is None:
-                return self.limits.attempts
-            return last.attempts_left
+        def allowed() -> int | None:
+            return last.attempts_left if len(part.entries) == 1 else None
 
         return body, allowed
 
-    def until_committed(self, line: int, body: Body, allowed: Callable[[], int] | None = None) -> None:
+    def until_committed(self, line: int, body: Body, allowed: Callable[[], int | None] | None = None) -> None:
         """Run the body and the move to the position it returns in one transaction, until that is committed for certain.
 
         ``line`` is where the rows begin, for messages; ``allowed`` says how many attempts that count on the event there
         are, beside this start's limit. Raises Unsettled when the rows are to blame.
         """
         deadline, asked = self._deadline(), Overrides.of(self.limits.retry_on)
-        attempts = charged = tries = 0
+        tries = _Tries()
         while True:
             if self.interrupted():
                 raise Interrupted(INTERRUPTED)
@@ -139,21 +150,21 @@ class Settler:
                         raise self._reset(line) from doubt
                     return self._commit_seen(settled, moved)
                 self._tell_retry(None, str(doubt))
-                attempts += 1
-                if attempts >= self.limits.attempts:
+                tries.attempts += 1
+                if tries.used_up(self.limits.attempts, None):
                     raise Retryable(
-                        f"the connection was lost at COMMIT {attempts} times; the chunk from line {line} was not "
+                        f"the connection was lost at COMMIT {tries.attempts} times; the chunk from line {line} was not "
                         "applied. Run the same command again."
                     ) from doubt
             except DatabaseFailure as failure:
-                attempts += failure.decision.burns_attempt
-                charged += failure.decision.charged
-                used_up = attempts >= self.limits.attempts or (allowed is not None and charged >= allowed())
+                tries.attempts += failure.decision.burns_attempt
+                tries.charged += failure.decision.charged
+                used_up = tries.used_up(self.limits.attempts, allowed() if allowed else None)
                 if used_up or deadline.passed or not _asked_again(asked, failure):
-                    self._judge(failure, line, attempts, charged, deadline, used_up=used_up)
+                    self._judge(failure, line, tries, deadline, used_up=used_up)
                 self._tell_retry(failure.sqlstate, str(failure))
-            tries += 1
-            self.clerk.sleep(min(self.clerk.backoff.delay_s(tries, self.clerk.random), deadline.left_s()))
+            tries.total += 1
+            self.clerk.sleep(min(self.clerk.backoff.delay_s(tries.total, self.clerk.random), deadline.left_s()))
 
     def _reset(self, line: int) -> PositionReset:
         """Find out where to go on from after the position could not be moved.
@@ -177,14 +188,12 @@ class Settler:
             )
         return self.clerk.deadline(self.limits.transaction_s)
 
-    def _judge(
-        self, failure: DatabaseFailure, line: int, attempts: int, charged: int, deadline: Deadline, *, used_up: bool
-    ) -> None:
+    def _judge(self, failure: DatabaseFailure, line: int, tries: _Tries, deadline: Deadline, *, used_up: bool) -> None:
         """Return if the chunk is to be tried again; raise what becomes of it otherwise."""
         decision = failure.decision
         where = f"the chunk from line {line} was rolled back: {failure}"
         if decision.verdict is Verdict.PERMANENT:
-            raise Unsettled(failure, charged, "failed") from failure
+            raise Unsettled(failure, tries.charged, "failed") from failure
         if decision.verdict is Verdict.REPLAY_CHECK:
             raise InvariantBroken(
                 f"{where}. An effect stands without its completed event; see pgonce reconcile"
@@ -195,9 +204,9 @@ class Settler:
             error = EffectFailed(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate)
             error.maybe_committed = failure.maybe_committed
             raise error from failure
-        used_up = used_up or (decision.retries is not None and attempts > decision.retries)
+        used_up = used_up or (decision.retries is not None and tries.attempts > decision.retries)
         if used_up and decision.burns_attempt:
-            raise Unsettled(failure, charged, "pending") from failure
+            raise Unsettled(failure, tries.charged, "pending") from failure
         if deadline.passed:
             raise Retryable(f"{where}. Its time was used up; run the same command again.") from failure
 
