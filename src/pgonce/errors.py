@@ -24,8 +24,9 @@
      +-- Inconclusive           a check could not be made: what it waits for was not seen
      +-- InvariantBroken        pgonce found its own promise broken; a bug, or foreign writes
 
-Each carries ``retryable`` (the same call may succeed later as it is) and ``maybe_committed`` (the
-transaction may have been committed although the call failed).
+Each carries ``retryable`` (the same call may succeed later as it is), ``maybe_committed`` (the
+transaction may have been committed although the call failed), and where they are known ``sqlstate``, ``attempt`` (how
+many were made) and ``command``, which finds out what became of it. What the driver raised is its ``__cause__``.
 """
 
 from __future__ import annotations
@@ -45,12 +46,19 @@ class PgonceError(Exception):
         event_id: str | None = None,
         sqlstate: str | None = None,
         attempt: int | None = None,
+        command: str | None = None,
     ) -> None:
         super().__init__(message)
         self.job = job
         self.event_id = event_id
         self.sqlstate = sqlstate
         self.attempt = attempt
+        self.command = command
+
+    def __str__(self) -> str:
+        """Return the message, with the command that finds out more, if there is one."""
+        message = super().__str__()
+        return message if self.command is None else f"{message} What became of it: {self.command}"
 
 
 class Retryable(PgonceError):

@@ -11,7 +11,7 @@ from pgonce.model.policy import RULES, UNKNOWN
 
 KEYS = [
     *("code", "name", "circumstance", "connecting", "before_commit", "at_commit"),
-    *("retries", "burns_attempt", "fresh_connection", "remedy"),
+    *("retries", "burns_attempt", "charged", "cure", "fresh_connection", "remedy"),
 ]
 
 
@@ -39,7 +39,7 @@ def test_a_code_is_told_in_words_by_circumstance(pgonce: Command) -> None:
     ours, others, *_ = told.split("\n\n")
     assert ours.startswith("57014 query cancelled, after pgonce's own time-out\n")
     assert "before COMMIT  transient: nothing was applied" in ours
-    assert "attempts       a try uses one up" in ours
+    assert "attempts       a try uses one up, of this start and of the event's budget" in ours
     assert others.startswith("57014 query cancelled, cancelled by somebody else\n")
     assert "before COMMIT  operator: " in others
     assert "tried again    at COMMIT: until the deadline" in others
@@ -74,7 +74,7 @@ def test_an_unknown_error_is_said_to_be_one(pgonce: Command, code: str, says: st
     assert found.code == 0
     [line] = [line for line in found.out.splitlines() if "pgonce does not know it" in line]
     assert line.startswith(says)
-    assert "not tried again, no row is marked as failed" in line
+    assert "it is not tried again (--retry-on CODE has it tried), no row is marked as failed" in line
 
 
 def test_json_has_stable_keys(pgonce: Command) -> None:
@@ -91,10 +91,26 @@ def test_json_has_stable_keys(pgonce: Command) -> None:
     assert whole["unknown"]["code"] == "other"
 
 
-@pytest.mark.parametrize("code", ["40p01", "4000", "400011", "4", "", "40 01", "40-01", "٤٠٠٠١"])
+@pytest.mark.parametrize("code", ["40?01", "4000", "400011", "4", "", "40 01", "40-01", "٤٠٠٠١"])
 def test_what_is_no_sqlstate_is_a_mistake_in_the_command(pgonce: Command, code: str) -> None:
     """Exit code 2, and how to write one."""
     found = pgonce("errors", code, on_database=False)
     assert found.code == 2
     assert "five digits or capital letters" in found.err
     assert found.out == ""
+
+
+def test_a_code_may_be_written_in_small_letters_and_the_rare_case_comes_last(pgonce: Command) -> None:
+    """57P01 is an ended session first, and only then a standby that COMMIT did not wait for."""
+    assert pgonce("errors", "40p01", on_database=False).out == pgonce("errors", "40P01", on_database=False).out
+    usual, rare, *_ = pgonce("errors", "57P01", on_database=False).out.split("\n\n")
+    assert usual.startswith("57P01 admin shutdown\n")
+    assert "attempts       a try uses up one of this start, none of the event's budget" in usual
+    assert rare.startswith("57P01 wait for a synchronous standby ended")
+
+
+def test_a_key_is_no_matter_of_connecting(pgonce: Command) -> None:
+    """23505 needs a statement; what is said of it says the exit code."""
+    told = pgonce("errors", "23505", on_database=False).out
+    assert "connecting" not in told
+    assert "refused (failed), the others are applied: exit code 1" in told

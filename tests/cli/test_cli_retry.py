@@ -11,6 +11,8 @@ import pytest
 
 from cli.invoked import Ended
 from cli.terminal import Terminal
+from pgonce.cli.options import place_options
+from pgonce.errors import OutcomeUnknown
 
 EFFECT = "insert into public.log select event_id from chunk;\n"
 SCHEMA = """
@@ -57,7 +59,7 @@ def use_up(terminal: Terminal) -> None:
     sql(terminal, "insert into public.account values ('2'); insert into public.closed values (now())")
     done = run(terminal, "--attempts", "9")
     assert done.code == 75
-    assert "1 event pending with all attempts used up; running again is safe" in done.err
+    assert "1 event pending, every other row is settled; running again is safe. A person is needed" in done.err
     assert "1 pending event of this job used up the attempts of all starts" in done.err
     assert "pgonce retry --pending --job pay --why TEXT --dsn" in done.err
 
@@ -186,10 +188,29 @@ def test_resolve_says_how_far_a_run_is(terminal: Terminal) -> None:
         "outcome:     chunk 1 was committed", "next:        nothing; the run is finished",
     ):  # fmt: skip
         assert words in shown.out
-    document = terminal.pgonce("resolve", "1", "--start", "1", "--chunk", "99", "--json").json
+    document = terminal.pgonce("resolve", "1", "--start", "1", "--chunk", "3", "--json").json
     [one] = document["runs"]
     assert (document["version"], one["established"], one["committed"], one["lines"]) == (1, True, False, 3)
     assert terminal.pgonce("resolve", "9").code == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--chunk", "3"), 0, "chunk 3 was not committed: it was rolled back, or never sent"),
+        (("--chunk", "4"), 3, "chunk 4 is not stored, and comes after one that is not: either the number is wrong, or"),
+        (("--start", "7"), 3, "start:       7, not stored"),
+        (("--start", "7", "--chunk", "1"), 3, "chunk 1 is not stored"),
+    ],
+)
+def test_resolve_does_not_call_rolled_back_what_was_never_sent(
+    terminal: Terminal, words: tuple[str, ...], code: int, says: str
+) -> None:
+    """R3: only the chunk after the last committed one can have been in doubt; another number has its own answer."""
+    assert run(terminal).code == 1
+    found = terminal.pgonce("resolve", "1", *words)
+    assert found.code == code
+    assert says in found.out
     assert terminal.pgonce("resolve", "--chunk", "1").code == 2
     assert terminal.pgonce("resolve", "1", "--deadline", "0").code == 78
 
@@ -205,6 +226,21 @@ def test_resolve_that_cannot_tell_ends_with_77_and_what_to_look_up(terminal: Ter
         assert "outcome unknown: run 1; it is settled neither way yet" in done.err
         document = terminal.pgonce("resolve", "1", "--deadline", "0.5", "--json", "--quiet")
         assert (document.code, document.json["runs"][0]["established"]) == (77, False)
+
+
+def test_the_command_in_a_message_leads_to_the_same_database() -> None:
+    """What finds out about a doubt repeats the place it arose in, without the password, so that it can be pasted."""
+
+    def unresolved(**_values: object) -> None:
+        raise OutcomeUnknown("nobody knows.", command="pgonce resolve 1 --start 1 --chunk 2")
+
+    values = {"dsn": "host=h dbname=d password=x", "embedded": True, "schema": "other", "as_json": False}
+    with pytest.raises(OutcomeUnknown) as caught:
+        place_options(unresolved)(quiet=False, verbose=False, **values)
+    told = str(caught.value)
+    assert told.startswith("nobody knows. What became of it: pgonce resolve 1 --start 1 --chunk 2 --dsn ")
+    assert told.endswith(" --embedded --schema other")
+    assert "password" not in told
 
 
 @pytest.mark.timeout(25)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from database.jobs import Desk
+from database.jobs import Desk, Watching
 
 LOG = "create table log (event_id text primary key, cents bigint)"
 WRITE = "insert into log select event_id, amount_cents from chunk"
@@ -47,3 +47,34 @@ def test_what_is_no_crash_uses_the_budget_up(desk: Desk, path: Path) -> None:
     for attempts in (3, 6, 9, 9):
         assert desk.run(path, effect=SNAG).exit_code == 75
         assert tried(desk) == ("pending", attempts, True)
+
+
+def test_who_looks_on_is_told_every_row_by_its_result(desk: Desk) -> None:
+    """What is pending is not told as failed, and what waits for a grant is not left out."""
+    desk.sql(LOG)
+    path = desk.csv([(1, 10, ""), (2, 20, "poison"), (3, -1, ""), (1, 10, ""), (1, 11, ""), ("", 4, "")])
+    for attempts in (9, 3):
+        watching = Watching()
+        desk.run(path, effect=SNAG, observer=watching, attempts=attempts)
+        told = {
+            name: sum(getattr(step, name) for step in watching.steps)
+            for name in ("rows", "applied", "already", "failed", "conflict", "rejected", "pending")
+        }
+        again = attempts == 3
+        assert told == {
+            "rows": 6,
+            "applied": 0 if again else 1,
+            "already": 2 if again else 1,
+            "failed": 1,
+            "conflict": 1,
+            "rejected": 1,
+            "pending": 1,
+        }
+
+
+def test_who_looks_on_at_a_whole_input_is_told_every_row(desk: Desk) -> None:
+    """One transaction is one step, whatever the number of chunks it was read in."""
+    watching = Watching()
+    path = desk.csv([(number, 10, "") for number in (1, 2, 3, 1, 2)])
+    desk.run(path, observer=watching, checkpoint="all", chunk_rows=2)
+    assert [(step.rows, step.applied, step.already) for step in watching.steps] == [(5, 3, 2)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 import pgonce
 from database.shop import ADD, balance
@@ -146,6 +148,53 @@ def test_a_swallowed_error_fails_the_transaction_and_names_the_first_statement(
     assert balance(other) == 0
 
 
+def test_a_cursor_cannot_end_the_transaction_either(once: pgonce.Once, other: psycopg.Connection) -> None:
+    """FAILURES 2.1: what a statement returns is guarded like the connection, and so is the way back from it."""
+    with once.transaction() as tx:
+        cursor = tx.execute(ADD)
+        for end in (
+            lambda: cursor.execute("commit"),
+            lambda: cursor.executemany("rollback", [()]),
+            tx.cursor().connection.commit,
+        ):
+            with pytest.raises(pgonce.ConfigurationError):
+                end()
+        assert balance(other) == 0
+    assert balance(other) == 100
+    with pytest.raises(pgonce.ConfigurationError, match="after the end of its transaction"):
+        cursor.execute(ADD)
+
+
+def test_a_cursor_gives_rows_as_the_driver_does(once: pgonce.Once) -> None:
+    """One by one, some, the rest, in a loop, or as dictionaries; it says what it returned and how many."""
+    with once.transaction() as tx:
+        cursor = tx.execute("select n, 'x' as x from generate_series(1, 5) as n")
+        assert (cursor.rowcount, cursor.statusmessage) == (5, "SELECT 5")
+        assert [column.name for column in cursor.description or ()] == ["n", "x"]
+        assert (cursor.fetchone(), cursor.fetchmany(2)) == ((1, "x"), [(2, "x"), (3, "x")])
+        assert (cursor.fetchall(), cursor.fetchone()) == ([(4, "x"), (5, "x")], None)
+        assert list(tx.execute("values (1), (2)")) == [(1,), (2,)]
+        with tx.cursor(row_factory=dict_row) as named:
+            assert named.execute("select 7 as seven").fetchall() == [{"seven": 7}]
+        assert tx.execute("create temporary table t (n int)").description is None
+
+
+def test_what_follows_a_swallowed_error_names_the_statement_that_failed_first(
+    once: pgonce.Once, other: psycopg.Connection
+) -> None:
+    """R10, Q50: the server only says that the transaction is aborted; whose fault it is stands further up."""
+
+    def carries_on() -> None:
+        with once.transaction() as tx:
+            with contextlib.suppress(psycopg.Error):
+                tx.execute(ADD).execute("select 1 / 0")
+            tx.execute(ADD)
+
+    with pytest.raises(pgonce.EffectFailed, match=r"first statement that failed was select 1 / 0: division by zero"):
+        carries_on()
+    assert balance(other) == 0
+
+
 @pytest.mark.parametrize(
     ("text", "sqlstate", "kind"),
     [
@@ -172,7 +221,7 @@ def test_what_is_raised_says_what_its_caller_can_do(
     with pytest.raises(kind) as caught:
         fails()
     assert (caught.value.sqlstate, caught.value.maybe_committed) == (sqlstate, False)
-    assert isinstance(caught.value.__cause__.__cause__, psycopg.Error)  # type: ignore[union-attr]
+    assert isinstance(caught.value.__cause__, psycopg.Error)
     assert balance(other) == 0
     with once.transaction() as tx:
         tx.execute(ADD)

@@ -27,9 +27,6 @@ lock (``select ... for update``), or for a new key by inserting it ``on conflict
 Only True and False are answers: a row or a count is not."""
 
 
-LOST = "the connection was lost at COMMIT, and nothing was applied. Run it again."
-
-
 class Once:
     """A connection to one database, for guarded transactions. Made by ``pgonce.connect``; for one thread at a time."""
 
@@ -58,10 +55,10 @@ class Once:
             ):
                 yield connection
         except DatabaseFailure as failure:
-            raise exception_of(failure) from failure
+            raise exception_of(failure) from failure.origin
         except CommitInDoubt as doubt:
             if not self._was_committed(doubt, look, deadline):
-                raise Retryable(LOST) from doubt
+                raise _lost(doubt) from doubt.origin
 
     def do(
         self,
@@ -84,6 +81,8 @@ class Once:
             raise ConfigurationError(f"attempts={attempts!r}: it has to be a whole number above zero")
         used = tries = 0
         results: list[Result] = []
+        last: PgonceError
+        cause: BaseException
         while True:
             results.clear()
             try:
@@ -96,19 +95,21 @@ class Once:
                 if self._was_committed(doubt, look if results else None, deadline):
                     break
                 used += 1
-                last: PgonceError = Retryable(LOST)
+                last, cause = _lost(doubt), doubt.origin
             except DatabaseFailure as failure:
                 decision = failure.decision
                 used += decision.burns_attempt
-                last = exception_of(failure)
+                last, cause = exception_of(failure), failure.origin
                 spent = decision.retries is not None and tries >= decision.retries
                 if decision.verdict is not Verdict.TRANSIENT or spent:
-                    raise last from failure
+                    last.attempt = used
+                    raise last from cause
             else:
                 break
             tries += 1
             if used >= attempts or deadline.passed:
-                raise last
+                last.attempt = used
+                raise last from cause
             clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), deadline.left_s()))
         return results[0]
 
@@ -169,6 +170,14 @@ def _done(result: Result) -> Result:
             "work before it returns. Nothing was applied."
         )
     return result
+
+
+def _lost(doubt: CommitInDoubt) -> Retryable:
+    return Retryable(
+        f"{doubt}. It was looked up: nothing was applied. Run it again; if its COMMIT needs longer, with a longer "
+        "deadline_s.",
+        sqlstate=doubt.sqlstate,
+    )
 
 
 def _unknown(text: str) -> OutcomeUnknown:

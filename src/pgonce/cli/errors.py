@@ -34,6 +34,7 @@ TITLES = (
 
 
 def _checked(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    value = value and value.upper()
     if value is not None and not is_code(value):
         raise click.BadParameter(
             f"{value!r} is no SQLSTATE: write five digits or capital letters, like 40001, or two for a class, like 40"

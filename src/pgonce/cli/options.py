@@ -14,6 +14,7 @@ import click
 from pgonce.cli.streams import say
 from pgonce.db.connect import without_password
 from pgonce.db.statements import DEFAULT_SCHEMA
+from pgonce.errors import PgonceError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -71,7 +72,12 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def with_place(**values: Any) -> Any:
         names = ("dsn", "embedded", "schema", "as_json", "quiet", "verbose")
         place = Place(**{name: values.pop(name) for name in names})
-        return function(place=place, **values)
+        try:
+            return function(place=place, **values)
+        except PgonceError as error:
+            if error.command is not None:
+                error.command += place.words
+            raise
 
     with_place.__name__ = function.__name__
     with_place.__doc__ = function.__doc__

@@ -20,21 +20,24 @@ def print_report(place: Place, report: RunReport, *, dry_run: bool = False, only
     """
     for note in report.notes:
         place.tell(note)
+    words = _rehearsed(report) if dry_run else _verdict(place, report)
     if place.as_json:
         place.print_json(report.as_dict() | ({"dry_run": True, "not_undone": list(NOT_UNDONE)} if dry_run else {}))
-        return
-    what = "recognised as finished" if report.shortcut else f"start {report.epoch}"
-    title = f"job {report.job}, run {report.run_id} ({what}): {report.input_name}, checkpoint {report.checkpoint}"
-    if dry_run:
-        title = f"{title}, dry run: rolled back"
-    if not place.quiet and not only_messages:
-        click.echo(title)
-        print_table(("result", "this start", "cents", "whole run", "cents"), _lines(report.start, report.run))
-    words = _rehearsed(report) if dry_run else _verdict(place, report)
+    elif not place.quiet and not only_messages:
+        _print_counts(report, dry_run=dry_run)
     if report.exit_code:
         say(words)
     else:
         place.tell(words)
+
+
+def _print_counts(report: RunReport, *, dry_run: bool) -> None:
+    what = "recognised as finished" if report.shortcut else f"start {report.epoch}"
+    title = f"job {report.job}, run {report.run_id} ({what}): {report.input_name}, checkpoint {report.checkpoint}"
+    if dry_run:
+        title = f"{title}, dry run: rolled back"
+    click.echo(title)
+    print_table(("result", "this start", "cents", "whole run", "cents"), _lines(report.start, report.run))
 
 
 def _rehearsed(report: RunReport) -> str:
@@ -74,14 +77,17 @@ def _verdict(place: Place, report: RunReport) -> str:
 
 def _pending(place: Place, report: RunReport) -> str:
     """Say what is pending, and whether the next start tries it or somebody has to grant it more attempts."""
-    rows = f"{_many(report.run.pending.rows, 'event')} pending with all attempts used up"
+    job = f"--job {shlex.quote(report.job)}"
+    rows = f"{_many(report.run.pending.rows, 'event')} pending, every other row is settled; running again is safe"
     if not report.used_up:
-        return f"{rows}; running again is safe"
+        return (
+            f"{rows} and tries what has attempts left. What failed and why: pgonce events list {job} --status pending"
+            f"{place.words}"
+        )
     many = _many(report.used_up, "pending event")
     return (
-        f"{rows}; running again is safe. {many} of this job used up the attempts of all starts, and none tries them "
-        "before they are granted more: pgonce retry --pending --job "
-        f"{shlex.quote(report.job)} --why TEXT{place.words}"
+        f"{rows}. A person is needed: {many} of this job used up the attempts of all starts, and no start tries "
+        f"them before they are granted more: pgonce retry --pending {job} --why TEXT{place.words}"
     )
 
 

@@ -23,6 +23,16 @@ class CommitInDoubt(Exception):
 
     pending: Pending | None = None
 
+    @property
+    def origin(self) -> BaseException:
+        """What the driver said, or whatever else interrupted COMMIT."""
+        return self.__cause__ or self
+
+    @property
+    def sqlstate(self) -> str | None:
+        """The SQLSTATE of the answer, if there was one."""
+        return getattr(self.__cause__, "sqlstate", None)
+
     def pass_interrupt_on(self, note: str) -> None:
         """Raise what interrupted COMMIT, or a signal put off since, with a note of how the doubt was resolved."""
         cause = self.__cause__
@@ -52,6 +62,11 @@ class DatabaseFailure(Exception):
         self.decision = decision
         self.sqlstate = sqlstate
         self.constraint = constraint
+
+    @property
+    def origin(self) -> BaseException:
+        """The driver's error, where there was one."""
+        return self.__cause__ or self
 
 
 def standby(label: str) -> DatabaseFailure:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 import psycopg
+from psycopg.rows import RowFactory, tuple_row
 
 from pgonce.db import failure
 from pgonce.db.transaction import Session, Transaction
@@ -26,7 +27,7 @@ SHOWN_CHARACTERS_MAX = 120
 class GuardedConnection:
     """Runs statements in the open transaction. An error that is swallowed fails the transaction all the same.
 
-    What it returns are the driver's own cursors (psycopg 3). It is of no use after its block.
+    It is of no use after its block.
     """
 
     def __init__(self, transaction: Transaction) -> None:
@@ -34,21 +35,23 @@ class GuardedConnection:
         self._copying = False
         self._is_over = False
 
-    def execute(self, query: str, params: Parameters = None) -> psycopg.Cursor[tuple[Any, ...]]:
+    def execute(self, query: str, params: Parameters = None) -> GuardedCursor:
         """Run one statement and return its cursor.
 
         Raises ConfigurationError for transaction control, settings of the session, and several statements in one
         string; the driver's psycopg.Error for what the server refuses.
         """
-        self._refuse(query)
-        with self._noting(query):
-            return self._transaction.connection.execute(query.encode(), params)
+        return self.cursor().execute(query, params)
 
     def executemany(self, query: str, rows: Sequence[Parameters]) -> None:
         """Run one statement for each row of parameters. Raises as ``execute`` does."""
-        self._refuse(query)
-        with self._noting(query), self._transaction.connection.cursor() as cursor:
-            cursor.executemany(query.encode(), [row or () for row in rows])
+        self.cursor().executemany(query, rows)
+
+    def cursor(self, *, row_factory: RowFactory[Any] | None = None) -> GuardedCursor:
+        """Make a cursor; ``row_factory`` is one of psycopg's, such as ``psycopg.rows.dict_row``."""
+        self._refuse_late("a cursor")
+        made = self._transaction.connection.cursor(row_factory=row_factory or tuple_row)
+        return GuardedCursor(self, made)
 
     @contextmanager
     def copy(self, query: str, params: Parameters = None) -> Iterator[GuardedCopy]:
@@ -57,11 +60,11 @@ class GuardedConnection:
         self._copying = True
         try:
             with (
-                self._noting(query),
+                self.noting(query),
                 self._transaction.connection.cursor() as cursor,
                 cursor.copy(query.encode(), params) as copy,
             ):
-                yield GuardedCopy(copy, lambda: self._noting(query))
+                yield GuardedCopy(copy, lambda: self.noting(query))
         finally:
             self._copying = False
 
@@ -85,7 +88,8 @@ class GuardedConnection:
         """Let nothing more be run through it: its transaction is over."""
         self._is_over = True
 
-    def _refuse(self, query: str) -> None:
+    def refuse(self, query: str) -> None:
+        """Raise ConfigurationError for a statement that does not belong into the transaction, or comes untimely."""
         self._refuse_untimely(query)
         statements = split_statements(query)
         if len(statements) != 1:
@@ -95,26 +99,93 @@ class GuardedConnection:
             )
         refuse_transaction_control(statements)
 
-    def _refuse_untimely(self, query: str) -> None:
+    def _refuse_late(self, what: str) -> None:
         if self._is_over:
             raise ConfigurationError(
-                f"{_shown(query)!r} comes after the end of its transaction, and would be committed by itself. Run it "
-                "inside the block. Nothing was sent."
+                f"{what} comes after the end of its transaction, and would be committed by itself. Run it inside the "
+                "block. Nothing was sent."
             )
+
+    def _refuse_untimely(self, query: str) -> None:
+        self._refuse_late(repr(_shown(query)))
         if self._copying:
             raise ConfigurationError(
                 f"{_shown(query)!r} comes while a COPY has the connection to itself. End the COPY first."
             )
 
     @contextmanager
-    def _noting(self, query: str) -> Iterator[None]:
+    def noting(self, query: str) -> Iterator[None]:
         """Keep the first failure, of the server or of the driver: whoever swallows it has not done what was asked."""
         try:
             yield
         except Exception as error:
-            if self._transaction.first_failure is None:
+            first = self._transaction.first_failure
+            if first is None:
                 self._transaction.first_failure = f"{_shown(query)}: {_shown(str(error) or type(error).__name__)}"
+            else:
+                error.add_note(f"(the first statement that failed was {first})")
             raise
+
+
+class GuardedCursor:
+    """The result of a statement, and a way to run more: a cursor as psycopg's, which cannot end the transaction."""
+
+    def __init__(self, connection: GuardedConnection, cursor: psycopg.Cursor[Any]) -> None:
+        self.connection = connection
+        self._cursor = cursor
+
+    def execute(self, query: str, params: Parameters = None) -> GuardedCursor:
+        """Run one statement and return this cursor. Raises as the connection's ``execute`` does."""
+        self.connection.refuse(query)
+        with self.connection.noting(query):
+            self._cursor.execute(query.encode(), params)
+        return self
+
+    def executemany(self, query: str, rows: Sequence[Parameters]) -> None:
+        """Run one statement for each row of parameters. Raises as ``execute`` does."""
+        self.connection.refuse(query)
+        with self.connection.noting(query):
+            self._cursor.executemany(query.encode(), [row or () for row in rows])
+
+    def fetchone(self) -> Any:
+        """Return the next row, a tuple unless the cursor was made with another ``row_factory``; None at the end."""
+        return self._cursor.fetchone()
+
+    def fetchmany(self, size: int = 0) -> list[Any]:
+        """Return the next ``size`` rows."""
+        return self._cursor.fetchmany(size)
+
+    def fetchall(self) -> list[Any]:
+        """Return the rows that are left."""
+        return self._cursor.fetchall()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._cursor)
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement returned or changed."""
+        return self._cursor.rowcount
+
+    @property
+    def description(self) -> list[psycopg.Column] | None:
+        """The columns of the last statement's rows; None if it returns none."""
+        return self._cursor.description
+
+    @property
+    def statusmessage(self) -> str | None:
+        """The command tag that the server answered with."""
+        return self._cursor.statusmessage
+
+    def close(self) -> None:
+        """Let go of the rows; the transaction goes on. Safe to re-run: yes."""
+        self._cursor.close()
+
+    def __enter__(self) -> GuardedCursor:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
 
 
 class GuardedCopy:

@@ -276,6 +276,8 @@ class Session:
 
     def _failure(self, error: psycopg.Error, phase: Phase, deadline: Deadline) -> DatabaseFailure:
         alive = self._connection is not None
+        if self._watchdog.cut:
+            error.add_note("(pgonce ended the wait: the deadline had passed and the server did not answer)")
         return failure_of(error, phase, schema=self.schema, alive=alive, timed_out=deadline.passed)
 
     def _ended(self, outcome: DatabaseFailure) -> DatabaseFailure | CommitInDoubt:

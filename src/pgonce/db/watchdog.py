@@ -30,6 +30,8 @@ class Watchdog:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._process = 0
+        self.cut = False
+        """Whether the last wait that was watched lasted too long, and lost its connection."""
 
     @contextlib.contextmanager
     def watching(self, descriptor: int, seconds: float) -> Iterator[None]:
@@ -39,6 +41,7 @@ class Watchdog:
         try:
             with self._lock:
                 self._descriptor, self._limit_s = own, time.monotonic() + seconds + GRACE_S
+                self.cut = False
             yield
         finally:
             self.release()
@@ -67,7 +70,7 @@ class Watchdog:
         while not closed.wait(POLL_S):
             with self._lock:
                 if self._limit_s is not None and time.monotonic() > self._limit_s:
-                    self._limit_s = None
+                    self._limit_s, self.cut = None, True
                     _shut_down(self._descriptor)
 
 

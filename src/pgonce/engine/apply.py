@@ -9,6 +9,7 @@ Nothing here commits. The caller moves the position in the same transaction and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -42,7 +43,10 @@ class Work:
 
 @dataclass(slots=True)
 class Settled:
-    """What one chunk came to; ``applied`` are the rows whose effect is due in this transaction."""
+    """What one chunk came to; ``applied`` are the rows whose effect is due in this transaction.
+
+    The tallies are what the position's row keeps; ``results`` tells each row once, to whoever looks on.
+    """
 
     rows: int = 0
     cents: int = 0
@@ -54,6 +58,9 @@ class Settled:
     pending_again: Tally = field(default_factory=Tally)
     late: Tally = field(default_factory=Tally)
     bad: int = 0
+    open_rows: Counter[str] = field(default_factory=Counter)
+    """How many rows name an event that is ``failed`` or ``pending`` now."""
+    included: Counter[str] = field(default_factory=Counter)
     attempts_left: int | None = None
     """How often the event that has the fewest attempts left may be tried over all starts, of those tried now."""
 
@@ -72,8 +79,10 @@ class Settled:
         An event that is open and the row's ``own`` is counted where it stands, and not a second time here.
         """
         one = Tally(1, row.amount_cents)
-        if own and status in ("failed", "pending"):
-            return
+        if status in ("failed", "pending"):
+            self.open_rows[status] += 1
+            if own:
+                return
         if status == "failed":
             self.failed_again += one
         elif status == "pending":
@@ -81,8 +90,17 @@ class Settled:
         else:
             self.already += one
 
+    @property
+    def results(self) -> Counter[str]:
+        """Count every row by its result."""
+        kinds = Counter(finding.kind for finding in self.findings)
+        own = Counter(applied=len(self.applied), already=self.already.rows)
+        return own + kinds + self.open_rows + self.included
+
     def include(self, other: Settled) -> None:
         """Add another chunk's numbers to these. Its rows are not kept: there may be any number of chunks."""
+        self.included += other.results
+        self.included["already"] = 0
         self.rows += other.rows
         self.cents += other.cents
         self.already += other.already
@@ -127,6 +145,7 @@ def refuse_row(transaction: Transaction, work: Work, row: Row, *, status: str, e
     locked = _lock(transaction, work, [row])
     if not locked:
         _insert(transaction, work, [(row, status, error)], attempts=attempts)
+        settled.open_rows[status] += 1
         return settled
     pairs = [(row, locked[row.key].against(row))]
     if any(reason for _, _, reason in work.comparison.compare(transaction, work.job, pairs)):
@@ -232,7 +251,9 @@ def _claim(transaction: Transaction, work: Work, settled: Settled, new: Sequence
     judged = [(row, *judge(row, work.adopt)) for row in new]
     _insert(transaction, work, judged, attempts=1)
     settled.applied.extend(row for row, status, _ in judged if status == "completed")
-    settled.refused.extend((row, error) for row, status, error in judged if status == "failed" and error)
+    refused = [(row, error) for row, status, error in judged if status == "failed" and error]
+    settled.refused.extend(refused)
+    settled.open_rows["failed"] += len(refused)
 
 
 def judge(row: Row, adopt: bool) -> tuple[str, str | None]:

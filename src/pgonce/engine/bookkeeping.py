@@ -61,12 +61,15 @@ class Clerk:
                     result = body(transaction)
             except DatabaseFailure as failure:
                 if failure.decision.verdict is not Verdict.TRANSIENT or until.passed:
-                    raise outcome_of(failure) from failure
+                    raise outcome_of(failure) from failure.origin
             except CommitInDoubt as doubt:
                 doubt.pass_interrupt_on("run the same command again: it finds out what became of this COMMIT")
                 if until.passed:
-                    look_up = "" if run_id is None else f" What became of it: pgonce resolve {run_id}"
-                    raise OutcomeUnknown(f"{doubt}. It is safe to run the same command again.{look_up}") from doubt
+                    raise OutcomeUnknown(
+                        f"{doubt}. It is safe to run the same command again.",
+                        sqlstate=doubt.sqlstate,
+                        command=None if run_id is None else f"pgonce resolve {run_id}",
+                    ) from doubt.origin
             else:
                 return result
             tries += 1

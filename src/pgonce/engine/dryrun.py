@@ -104,10 +104,10 @@ def _judge(failure: DatabaseFailure, used_up: bool) -> None:
     if verdict is Verdict.TRANSIENT and not used_up:
         return
     if verdict in (Verdict.TRANSIENT, Verdict.OPERATOR):
-        raise outcome_of(failure) from failure
+        raise outcome_of(failure) from failure.origin
     error: PgonceError = EffectFailed(
         f"the database refused the rehearsal: {failure}. {failure.decision.remedy}. Nothing was written. A run with "
         "--checkpoint chunk would look for the rows to blame and go on with the others",
         sqlstate=failure.sqlstate,
     )
-    raise error from failure
+    raise error from failure.origin

@@ -93,8 +93,8 @@ def committed(clerk: Clerk, held: Held, deadline: Deadline) -> bool:
         raise OutcomeUnknown(
             f"COMMIT of chunk {held.chunks + 1} of run {held.run_id} was sent and its answer was lost; whether it took "
             f"place could not be established in time ({last}). Run the same command again: the stored position "
-            f"decides, and nothing is applied twice. What became of it: pgonce resolve {held.run_id} --start "
-            f"{held.epoch} --chunk {held.chunks + 1}"
+            "decides, and nothing is applied twice.",
+            command=f"pgonce resolve {held.run_id} --start {held.epoch} --chunk {held.chunks + 1}",
         ) from last
     return _moved(row, held)
 

@@ -78,6 +78,12 @@ class Resolved:
         """Say whether this is certain."""
         return self.state != "unknown"
 
+    @property
+    def is_there(self) -> bool:
+        """Say whether the start that is asked for is stored, and the chunk one that it can have sent."""
+        beyond = self.chunk is not None and self.established and self.chunk > self.chunks + 1
+        return self.state != "missing" and not beyond
+
     def as_dict(self) -> dict[str, object]:
         """Return plain values for a JSON document, with stable keys."""
         return {
@@ -142,7 +148,7 @@ def _resolve(clerk: Clerk, until: Deadline, run_id: int, question: Question) -> 
             state="unknown",
             epoch=question.epoch or 0,
             chunk=question.chunk,
-            next=f"not established in time ({last}). {holders} Ask again when it has ended: pgonce resolve {run_id}",
+            next=f"not established in time ({last}). {holders} When it has ended, ask again: pgonce resolve {run_id}",
         )
 
 

@@ -8,7 +8,8 @@ the position before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
@@ -16,7 +17,7 @@ from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, refuse_row
 from pgonce.engine.bookkeeping import Clerk, for_an_operator
 from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
-from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
+from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, PgonceError, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
@@ -63,6 +64,15 @@ class _Tries:
     total: int = 0
     attempts: int = 0
     charged: int = 0
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Let what is raised in the block say how many attempts there were."""
+        try:
+            yield
+        except PgonceError as error:
+            error.attempt = self.attempts
+            raise
 
     def used_up(self, attempts_max: int, charged_max: int | None) -> bool:
         """Say whether there may be no other one."""
@@ -153,15 +163,18 @@ class Settler:
                 tries.attempts += 1
                 if tries.used_up(self.limits.attempts, None):
                     raise Retryable(
-                        f"the connection was lost at COMMIT {tries.attempts} times; the chunk from line {line} was not "
-                        "applied. Run the same command again."
-                    ) from doubt
+                        f"COMMIT of the chunk from line {line} was sent {tries.attempts} times and not answered; each "
+                        f"time a look at the position showed that it had not taken place. The last time: {doubt}. Run "
+                        "the same command again; if its COMMIT needs longer, with a longer --chunk-deadline.",
+                        sqlstate=doubt.sqlstate,
+                    ) from doubt.origin
             except DatabaseFailure as failure:
                 tries.attempts += failure.decision.burns_attempt
                 tries.charged += failure.decision.charged
                 used_up = tries.used_up(self.limits.attempts, allowed() if allowed else None)
                 if used_up or deadline.passed or not _asked_again(asked, failure):
-                    self._judge(failure, line, tries, deadline, used_up=used_up)
+                    with tries.told():
+                        self._judge(failure, line, tries, deadline, used_up=used_up)
                 self._tell_retry(failure.sqlstate, str(failure))
             tries.total += 1
             self.clerk.sleep(min(self.clerk.backoff.delay_s(tries.total, self.clerk.random), deadline.left_s()))
@@ -197,18 +210,18 @@ class Settler:
         if decision.verdict is Verdict.REPLAY_CHECK:
             raise InvariantBroken(
                 f"{where}. An effect stands without its completed event; see pgonce reconcile"
-            ) from failure
+            ) from failure.origin
         if decision.verdict is Verdict.OPERATOR:
-            raise for_an_operator(failure, f"{where}. {decision.remedy}") from failure
+            raise for_an_operator(failure, f"{where}. {decision.remedy}") from failure.origin
         if decision.verdict is not Verdict.TRANSIENT:
             error = EffectFailed(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate)
             error.maybe_committed = failure.maybe_committed
-            raise error from failure
+            raise error from failure.origin
         used_up = used_up or (decision.retries is not None and tries.attempts > decision.retries)
         if used_up and decision.burns_attempt:
             raise Unsettled(failure, tries.charged, "pending") from failure
         if deadline.passed:
-            raise Retryable(f"{where}. Its time was used up; run the same command again.") from failure
+            raise Retryable(f"{where}. Its time was used up; run the same command again.") from failure.origin
 
     def _pass_or_raise(self, deadline: Deadline) -> None:
         if deadline.passed:
@@ -315,14 +328,14 @@ def _stopped(row: Row, error: str, status: str) -> Retryable | StopRequested:
 
 
 def _step(settled: Settled, position: Position) -> Step:
-    kinds = [finding.kind for finding in settled.findings]
+    found = settled.results
     return Step(
         position=position,
         rows=settled.rows,
-        applied=len(settled.applied),
-        already=settled.already.rows,
-        failed=settled.failed_again.rows + len(settled.refused),
-        conflict=kinds.count("conflict"),
-        rejected=kinds.count("rejected"),
-        pending=settled.pending_again.rows,
+        applied=found["applied"],
+        already=found["already"],
+        failed=found["failed"],
+        conflict=found["conflict"],
+        rejected=found["rejected"],
+        pending=found["pending"],
     )

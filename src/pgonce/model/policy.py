@@ -261,7 +261,9 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 """The policy, ordered by class. The more exact code wins: ``42501`` before ``42``."""
 
-UNKNOWN = Rule("", "unknown error", _B, _B, "It is not retried, as pgonce does not know it; see the server's message.")
+UNKNOWN = Rule(
+    "", "unknown error", _B, _B, "pgonce does not know it. --retry-on has it tried again; P0001 refuses a row."
+)
 """What holds for an error that no rule names."""
 
 
@@ -295,6 +297,8 @@ _PHASES: dict[When, tuple[Phase, ...]] = {
     When.LOST: (Phase.STATEMENT, Phase.COMMIT),
     When.ALIVE: (Phase.STATEMENT, Phase.COMMIT),
     When.WARNED: (Phase.COMMIT,),
+    When.OUR_KEY: (Phase.STATEMENT, Phase.COMMIT),
+    When.OTHER_KEY: (Phase.STATEMENT, Phase.COMMIT),
 }
 """Circumstances that exist in some of the phases only."""
 

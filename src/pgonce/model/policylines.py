@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pgonce.model.policy import RULES, UNKNOWN, Failure, Phase, Rule, Verdict, rule_for, rules_of, verdict_of
+from pgonce.model.policy import RULES, UNKNOWN, Failure, Phase, Rule, Verdict, When, rule_for, rules_of, verdict_of
 
 NO_SQLSTATE = "none"
 """Stands for the code of a rule that holds where no server named a SQLSTATE."""
@@ -15,20 +15,26 @@ ANY_OTHER = "other"
 """Stands for the code of the rule that holds for every error that no other rule names."""
 
 IN_DOUBT_ALWAYS = (
-    "At COMMIT the table says what an ERROR means. FATAL, PANIC, no answer, a time-out or an interrupt leave every "
-    "COMMIT in doubt, whatever the code."
+    '"At COMMIT" is about a COMMIT that was answered with an ERROR. FATAL, PANIC, no answer, a time-out or an '
+    "interrupt leave every COMMIT in doubt, whatever the code."
 )
 UNKNOWN_IN_WORDS = (
-    "pgonce does not know it. Nothing was applied, it is not tried again, no row is marked as failed, and the run "
-    "stops with the position before the chunk."
+    "pgonce does not know it. Nothing of the chunk was applied, it is not tried again (--retry-on CODE has it tried), "
+    "no row is marked as failed (raise P0001 to have a row refused), and the run stops with the position before the "
+    "chunk, exit code 1."
 )
 
 MEANINGS: dict[Verdict, str] = {
-    Verdict.TRANSIENT: "nothing was applied; the whole transaction is tried again",
-    Verdict.PERMANENT: "nothing was applied, and with this input it never will be; the row to blame is found",
-    Verdict.AMBIGUOUS: "COMMIT may have succeeded; a row, read under its lock, tells. If not, it is tried again",
-    Verdict.BUG: "nothing was applied; SQL or code is wrong, or the error unknown. The run stops, no row is to blame",
-    Verdict.OPERATOR: "nothing was applied; the environment needs a person. The run stops, no row is to blame",
+    Verdict.TRANSIENT: "nothing was applied; the whole transaction is tried again. If its attempts are used up, the "
+    "row stays pending and the others go on: exit code 75",
+    Verdict.PERMANENT: "nothing was applied, and with this input it never will be; the row to blame is found and "
+    "refused (failed), the others are applied: exit code 1",
+    Verdict.AMBIGUOUS: "COMMIT may have succeeded; a row, read under its lock, tells. If not, it is tried again; if "
+    "that cannot be told in time: exit code 77",
+    Verdict.BUG: "nothing was applied; SQL or code is wrong, or the error unknown. The run stops before the chunk, no "
+    "row is to blame: exit code 1",
+    Verdict.OPERATOR: "nothing was applied; the environment needs a person. The run stops before the chunk, no row is "
+    "to blame: exit code 75, or 78 or 1 where running again would not help",
     Verdict.REPLAY_CHECK: "nothing was applied; one of pgonce's own keys is taken, which its stored row explains",
     Verdict.COMMITTED: "the transaction is committed",
 }
@@ -115,9 +121,12 @@ def all_lines() -> list[Line]:
 
 
 def lines_for(code: str) -> list[Line]:
-    """Return the lines that can hold for a SQLSTATE, or for the SQLSTATEs of a class; none if no rule names them."""
+    """Return the lines that can hold for a SQLSTATE, or for the SQLSTATEs of a class; none if no rule names them.
+
+    What is rare, a warning beside a success, comes last.
+    """
     rules = rules_of(code) if len(code) > 2 else tuple(rule for rule in RULES if rule.code[:2] == code)
-    return [line_of(rule) for rule in rules]
+    return [line_of(rule) for rule in sorted(rules, key=lambda rule: rule.when is When.WARNED)]
 
 
 def may_be_unknown(code: str) -> bool:

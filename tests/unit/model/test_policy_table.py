@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pgonce.model.policy import RULES, UNKNOWN, Failure, Phase, Rule, Verdict, When, decide, rule_for, verdict_of
+from pgonce.model.policy import RULES, UNKNOWN, Cure, Failure, Phase, Rule, Verdict, When, decide, rule_for, verdict_of
 
 T, P, A, B, O, R, C = (  # noqa: E741
     Verdict.TRANSIENT,
@@ -79,8 +79,8 @@ CASES = [
     *(case(code, (T, P, P), code="22") for code in ("22000", "22003", "22P02", "22P05", "22012")),
     *(case(code, (T, P, P), code="23") for code in ("23514", "23502", "23001")),
     case("23503", (T, P, P)),
-    *(case(code, (T, R, R), when=When.OUR_KEY, **OUR_KEY) for code in ("23505", "23P01")),
-    *(case(code, (T, P, P), when=When.OTHER_KEY, **OTHER_KEY) for code in ("23505", "23P01")),
+    *(case(code, (None, R, R), when=When.OUR_KEY, **OUR_KEY) for code in ("23505", "23P01")),
+    *(case(code, (None, P, P), when=When.OTHER_KEY, **OTHER_KEY) for code in ("23505", "23P01")),
     case("44000", (T, P, P), code="44"),
     *(case(code, (T, P, P), code="54") for code in ("54000", "54001")),
     case("P0001", (T, P, P)),
@@ -117,6 +117,14 @@ CASES = [
     # What no rule names.
     *(case(code, (T, B, B), code="") for code in ("21000", "ZZ999", "01004", "01000")),
 ]
+
+# Connection exceptions that tell nothing of a crash.
+NO_CRASHES = ("08007", "08P01")
+
+CURES = {
+    **dict.fromkeys(("28000", "28P01", "3D000", "3F000", "F0000", "F0001", "42501", "57P04"), Cure.CONFIGURE),
+    **dict.fromkeys(("XX001", "XX002"), Cure.REPAIR),
+}
 
 # A WARNING is no error: it comes beside COMMIT's success, and only these two mean something.
 WARNINGS = [case(code, (None, None, C), when=When.WARNED, burns=False) for code in ("01000", "57P01")]
@@ -164,6 +172,9 @@ def test_a_rule_in_every_phase_at_every_severity(one: Case) -> None:
         assert phase is Phase.AFTER or rule_for(failure) is named(one.rule), where
         began = phase in (Phase.STATEMENT, Phase.COMMIT)
         assert decision.burns_attempt is (began and one.burns), where
+        crash = one.sqlstate in ("57P01", "57P02") or (one.sqlstate or "").startswith("08") or one.rule[1] is When.LOST
+        assert decision.charged is (decision.burns_attempt and (not crash or one.sqlstate in NO_CRASHES)), where
+        assert decision.cure is CURES.get(one.sqlstate or "", Cure.RUN_AGAIN), where
         assert verdict is T or decision.retries == 0, where
         assert decision.fresh_connection or (phase is not Phase.CONNECTING and verdict is not A), where
 
