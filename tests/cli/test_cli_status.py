@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from cli.invoked import Command
+from cli.invoked import COMMAND_S_MAX, Command, environment
 
 JOB = ("--job", "pay", "--key", "id", "--amount", "amount")
 
@@ -61,3 +63,16 @@ def test_runs_lists_what_was_read_and_what_it_came_to(pgonce: Command) -> None:
         "position_bytes", "lines", "silent_s", "counts", "begun_at", "finished_at",
     ]  # fmt: skip
     assert pgonce("runs", "--limit", "0").code == 2
+
+
+@pytest.mark.parametrize("words", [("status",), ("runs",), ("reconcile",), ("job", "list"), ("status", "--json")])
+def test_an_output_that_cannot_be_written_is_said(pgonce: Command, words: tuple[str, ...]) -> None:
+    """Who asked and got nothing must not take that for an answer: 70, one sentence, no traceback."""
+    argv = [sys.executable, "-W", "error", "-m", "pgonce", *words, "--dsn", pgonce.dsn]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            argv, stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=COMMAND_S_MAX, check=False
+        )
+    assert done.returncode == 70, done.stderr
+    assert b"could not be written" in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from database.jobs import Desk, Watching
+from database.jobs import Desk, Watching, clerk_on
+from pgonce.errors import Retryable
 
 LOG = "create table log (event_id text primary key, cents bigint)"
 WRITE = "insert into log select event_id, amount_cents from chunk"
@@ -78,3 +81,34 @@ def test_who_looks_on_at_a_whole_input_is_told_every_row(desk: Desk) -> None:
     path = desk.csv([(number, 10, "") for number in (1, 2, 3, 1, 2)])
     desk.run(path, observer=watching, checkpoint="all", chunk_rows=2)
     assert [(step.rows, step.applied, step.already) for step in watching.steps] == [(5, 3, 2)]
+
+
+@pytest.mark.parametrize("code", ["08001", "57P01", "57P02"])
+def test_a_crash_that_is_only_raised_is_charged(desk: Desk, path: Path, code: str) -> None:
+    """R4, R5: a function that cannot reach another server says "try later", on a session that lives on."""
+    for attempts in (3, 6, 9, 9):
+        assert desk.run(path, effect=SNAG.replace("40001", code)).exit_code == 75
+        assert tried(desk) == ("pending", attempts, True)
+
+
+def test_waiting_for_a_row_costs_no_attempt(desk: Desk, path: Path) -> None:
+    """R1: the server says that it was the lock which was not available, and not that the statement took too long."""
+    desk.sql("create table account (name text primary key, cents bigint); insert into account values ('a', 0)")
+    effect = "update account set cents = cents + (select sum(amount_cents) from chunk)"
+    with psycopg.connect(desk.dsn) as other:
+        other.execute("select from account for update")
+        for _start in range(2):
+            with pytest.raises(Retryable, match=r"55P03.*Its time was used up") as caught:
+                desk.run(path, effect=effect, attempts=1, chunk_deadline_s=0.4)
+            assert isinstance(caught.value.__cause__, psycopg.errors.LockNotAvailable)
+    assert desk.statuses() == {}
+
+
+def test_a_time_out_of_the_role_does_not_cut_a_chunk_short(desk: Desk) -> None:
+    """R1: a timer that ran when the transaction began is replaced by the one of its deadline."""
+    if desk.one("select current_setting('server_version_num')::int") < 170000:
+        pytest.skip("transaction_timeout came with PostgreSQL 17")
+    clerk = clerk_on(make_conninfo(desk.dsn, options="-c transaction_timeout=300ms"))
+    report = desk.run(desk.csv([(1, 10, "")]), clerk=clerk, effect="select pg_sleep(0.9)")
+    clerk.session.close()
+    assert (report.exit_code, desk.one("select attempts from pgonce.event")) == (0, 1)

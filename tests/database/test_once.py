@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,6 +15,8 @@ import pgonce
 from database.shop import ADD, balance
 from pgonce.crashtest.boundary import CUT_AFTER, CUT_BEFORE, PASS, Action, Boundary
 from pgonce.crashtest.proxy import Proxy
+from pgonce.db.guarded import GuardedCursor
+from pgonce.db.transaction import Session
 
 
 def test_a_block_is_committed_whole_or_not_at_all(once: pgonce.Once, other: psycopg.Connection) -> None:
@@ -89,22 +92,126 @@ def test_a_function_that_makes_commits_careless_is_overruled(once: pgonce.Once, 
 def test_what_would_end_or_outlive_the_transaction_is_refused_and_not_sent(
     once: pgonce.Once, other: psycopg.Connection, text: str
 ) -> None:
-    """FAILURES, "User SQL": refused before it is sent, so the transaction goes on."""
-    with once.transaction() as tx:
-        tx.execute(ADD)
-        with pytest.raises(pgonce.ConfigurationError):
-            tx.execute(text)
-        with pytest.raises(pgonce.ConfigurationError):
-            tx.executemany(text, [()])
-        assert balance(other) == 0
-    assert balance(other) == 100
+    """FAILURES, "User SQL": refused before it is sent; who swallows that has not done what was asked, so it fails."""
+
+    def swallows(call: Callable[[pgonce.GuardedConnection], object]) -> None:
+        with once.transaction() as tx:
+            tx.execute(ADD)
+            with pytest.raises(pgonce.ConfigurationError):
+                call(tx)
+            assert balance(other) == 0
+
+    def copies(tx: pgonce.GuardedConnection) -> None:
+        with tx.copy(text):
+            pass
+
+    calls = [lambda tx: tx.execute(text), lambda tx: tx.executemany(text, [()]), lambda tx: tx.cursor().execute(text)]
+    for call in (*calls, copies):
+        with pytest.raises(pgonce.EffectFailed, match="the error was ignored; the first that failed was"):
+            swallows(call)
+    assert balance(other) == 0
 
 
 @pytest.mark.parametrize("name", ["commit", "rollback", "transaction", "close"])
-def test_methods_that_a_driver_has_say_what_to_do_instead(once: pgonce.Once, name: str) -> None:
-    """A program that was written for the driver's connection is told, not surprised."""
-    with once.transaction() as tx, pytest.raises(pgonce.ConfigurationError, match=rf"{name}\(\) cannot be called"):
-        getattr(tx, name)()
+def test_a_method_that_would_end_the_transaction_says_what_to_do_instead_and_fails_it(
+    once: pgonce.Once, other: psycopg.Connection, name: str
+) -> None:
+    """R10: whoever swallows the refusal of rollback() must not find everything committed."""
+
+    def takes_it_back() -> None:
+        with once.transaction() as tx:
+            tx.execute(ADD)
+            with pytest.raises(pgonce.ConfigurationError, match=rf"{name}\(\) cannot be called"):
+                getattr(tx, name)()
+
+    with pytest.raises(pgonce.EffectFailed, match=rf"{name}\(\)"):
+        takes_it_back()
+    assert balance(other) == 0
+
+
+def test_a_copy_of_several_statements_is_refused(once: pgonce.Once, other: psycopg.Connection) -> None:
+    """FAILURES 2.4: a COMMIT between them would be carried out by the server without a word."""
+    text = f"{ADD}; commit; copy account to stdout"
+    calls: list[int] = []
+
+    def body(tx: pgonce.GuardedConnection) -> None:
+        calls.append(1)
+        with tx.copy(text) as out:
+            list(out.rows())
+
+    with pytest.raises(pgonce.ConfigurationError, match="holds 3 statements"):
+        once.do(body)
+    assert (len(calls), balance(other)) == (1, 0)
+
+
+def test_a_statement_of_another_thread_that_comes_too_late_is_refused(
+    once: pgonce.Once, other: psycopg.Connection
+) -> None:
+    """FAILURES 2.1: on a connection without a transaction it would be committed by itself."""
+    rolled_back = threading.Event()
+    outcomes: list[BaseException | None] = []
+
+    def late(tx: pgonce.GuardedConnection) -> None:
+        rolled_back.wait(30)
+        try:
+            tx.execute(ADD)
+            outcomes.append(None)
+        except pgonce.PgonceError as error:
+            outcomes.append(error)
+
+    def begins_and_raises() -> None:
+        with once.transaction() as tx:
+            threads.append(threading.Thread(target=late, args=(tx,)))
+            threads[0].start()
+            raise KeyError
+
+    threads: list[threading.Thread] = []
+    with pytest.raises(KeyError):
+        begins_and_raises()
+    rolled_back.set()
+    threads[0].join(30)
+    assert isinstance(outcomes[0], pgonce.ConfigurationError)
+    assert balance(other) == 0
+
+
+def test_an_error_of_another_connection_is_the_programs_own(once: pgonce.Once, other: psycopg.Connection) -> None:
+    """R2: what the policy says of a SQLSTATE is about this transaction; anything else goes through as it was raised."""
+    for code in ("40003", "28000", "22012"):
+
+        def asks_elsewhere(code: str = code) -> None:
+            with once.transaction() as tx, psycopg.connect(other.info.dsn, autocommit=True) as elsewhere:
+                tx.execute(ADD)
+                elsewhere.execute(f"do $$ begin raise sqlstate '{code}'; end $$")
+
+        with pytest.raises(psycopg.Error) as caught:
+            asks_elsewhere()
+        assert caught.value.sqlstate == code
+    assert balance(other) == 0
+
+
+def test_an_interrupt_after_commit_says_so_and_the_next_transaction_is_possible(
+    once: pgonce.Once, other: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Phase 3: what comes after the answer changes nothing about it, and leaves the connection usable."""
+    tidy = Session._tidy
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupted(session: Session) -> None:
+        if session._committed and interrupts:
+            raise interrupts.pop()
+        tidy(session)
+
+    monkeypatch.setattr(Session, "_tidy", interrupted)
+
+    def adds() -> None:
+        with once.transaction() as tx:
+            tx.execute(ADD)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        adds()
+    assert caught.value.__notes__ == ["the transaction was committed before this"]
+    adds()
+    assert balance(other) == 200
 
 
 @pytest.mark.parametrize("text", ["call commits()", "do $$ begin commit; end $$"])
@@ -150,19 +257,25 @@ def test_a_swallowed_error_fails_the_transaction_and_names_the_first_statement(
 
 def test_a_cursor_cannot_end_the_transaction_either(once: pgonce.Once, other: psycopg.Connection) -> None:
     """FAILURES 2.1: what a statement returns is guarded like the connection, and so is the way back from it."""
-    with once.transaction() as tx:
-        cursor = tx.execute(ADD)
-        for end in (
-            lambda: cursor.execute("commit"),
-            lambda: cursor.executemany("rollback", [()]),
-            tx.cursor().connection.commit,
-        ):
-            with pytest.raises(pgonce.ConfigurationError):
-                end()
-        assert balance(other) == 0
-    assert balance(other) == 100
+    cursors: list[GuardedCursor] = []
+
+    def ends_it() -> None:
+        with once.transaction() as tx:
+            cursor = tx.execute(ADD)
+            cursors.append(cursor)
+            for end in (
+                lambda: cursor.execute("commit"),
+                lambda: cursor.executemany("rollback", [()]),
+                tx.cursor().connection.commit,
+            ):
+                with pytest.raises(pgonce.ConfigurationError):
+                    end()
+
+    with pytest.raises(pgonce.EffectFailed, match="the first that failed was commit"):
+        ends_it()
     with pytest.raises(pgonce.ConfigurationError, match="after the end of its transaction"):
-        cursor.execute(ADD)
+        cursors[0].execute(ADD)
+    assert balance(other) == 0
 
 
 def test_a_cursor_gives_rows_as_the_driver_does(once: pgonce.Once) -> None:

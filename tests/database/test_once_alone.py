@@ -137,11 +137,16 @@ def test_what_the_driver_refuses_and_the_program_swallows_fails_the_transaction(
 
 
 def test_nothing_else_is_run_while_a_copy_is_open(once: pgonce.Once) -> None:
-    """The driver would wait for itself for ever."""
-    with once.transaction() as tx, tx.copy("copy account to stdout") as copy:
-        with pytest.raises(pgonce.ConfigurationError, match="while a COPY"):
-            tx.execute("select 1")
-        assert len(list(copy)) == 2
+    """The driver would wait for itself for ever; who swallows the refusal has not done what was asked."""
+
+    def asks_meanwhile() -> None:
+        with once.transaction() as tx, tx.copy("copy account to stdout") as copy:
+            with pytest.raises(pgonce.ConfigurationError, match="while a COPY"):
+                tx.execute("select 1")
+            assert len(list(copy)) == 2
+
+    with pytest.raises(pgonce.EffectFailed, match="the first that failed was select 1"):
+        asks_meanwhile()
 
 
 @pytest.mark.parametrize(

@@ -184,3 +184,21 @@ def test_two_jobs_at_once_share_the_pool(pooled: Pooler, files: Path) -> None:
     assert [json.loads(out)["exit_code"] for _, out, _ in done] == [0, 0]
     assert totals(pooled.direct) == (2 * ROWS, 2 * TOTAL, 2 * TOTAL)
     sessions_are_clean(pooled.dsn)
+
+
+def test_a_temporary_table_of_one_job_does_not_reach_another(pooled: Pooler, files: Path) -> None:
+    """E1: on the same server connection, the rows of the job before would be booked once more, and these not at all."""
+    (files / "effect.sql").write_text(
+        "create temp table if not exists summed as"
+        " select account, sum(amount_cents) as cents from chunk group by account;"
+        " update account as a set balance = a.balance + s.cents from summed as s where a.id = s.account"
+    )
+    write_input(files / "two.csv", "f")
+    for name, job in (("in.csv", "pay"), ("two.csv", "refund")):
+        done = subprocess.run(
+            command(pooled.dsn, files, name=name, job=job),
+            capture_output=True, text=True, timeout=COMMAND_S_MAX, env=environment(),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert totals(pooled.direct) == (2 * ROWS, 2 * TOTAL, 2 * TOTAL)
+    sessions_are_clean(pooled.dsn)

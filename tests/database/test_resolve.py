@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -9,9 +10,12 @@ import pytest
 
 from database.jobs import Desk, Watching, clerk_on, in_thread, until, until_blocked
 from database.test_in_doubt import LOG, WRITE, lost_inside_commit, right
+from pgonce.db.connect import Target
 from pgonce.engine import doubt
+from pgonce.engine.amend import Amendment, amend
 from pgonce.engine.resolve import Question, Resolved, resolve
 from pgonce.errors import ConfigurationError, EventNotFound, OutcomeUnknown, PgonceError, SchemaMismatch, Unreachable
+from pgonce.model.deadline import Deadline
 
 
 @pytest.fixture
@@ -178,3 +182,32 @@ def test_what_is_in_doubt_beside_the_chunks_names_its_run_too(logged: Desk, monk
     assert isinstance(unknown.value, OutcomeUnknown)
     [found] = ask(logged)
     assert (found.run_id, found.chunks, found.finished) == (1, 1, False)
+
+
+@pytest.mark.parametrize("then", ["gone", "held"])
+def test_a_doubt_is_not_forgotten_when_the_next_try_does_not_even_begin(logged: Desk, then: str) -> None:
+    """R3, R4: told "nothing was applied", somebody would amend or grant once more."""
+    from pgonce.db.failure import CommitInDoubt
+
+    logged.run(logged.csv([(1, -5, "")]))
+    clerk = replace(logged.make_clerk(), patience_s=0.5)
+    original = clerk.session._commit
+    held: list[psycopg.Connection] = []
+
+    def lose(connection: psycopg.Connection, deadline: Deadline) -> None:
+        original(connection, deadline)
+        clerk.session._drop()
+        if then == "gone":
+            clerk.session.target = Target(conninfo=f"host={logged.folder} port=1 dbname=x", named_by="a test")
+        else:
+            held.append(psycopg.connect(logged.dsn))
+            held[0].execute("lock table pgonce.event")
+        raise CommitInDoubt("the answer to COMMIT was lost")
+
+    clerk.session._commit = lose  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown, match="the answer to COMMIT was lost") as unknown:
+        amend(clerk, "pay", "1", Amendment(amount="5"), why="sign")
+    assert unknown.value.maybe_committed
+    for connection in held:
+        connection.close()
+    assert logged.one("select amount_cents from pgonce.event") == 5

@@ -151,6 +151,16 @@ def test_a_cancelled_wait_is_a_success_with_degraded_durability(alone: Stage) ->
     assert alone.said == [DEGRADED]
 
 
+def test_a_session_that_hears_no_warnings_is_told_all_the_same(alone: Stage) -> None:
+    """What the database says about messages does not hide that a standby is behind."""
+    quietly = "alter database %I set client_min_messages = error"
+    alone.sql(f"do $$ begin execute format('{quietly}', current_database()); end $$")
+    with waiting(alone) as (told, backend):
+        alone.sql("select pg_cancel_backend(%s)", backend)
+        assert told.result() == COMMITTED
+    assert alone.said == [DEGRADED]
+
+
 def test_a_terminated_wait_is_in_doubt_and_was_committed(alone: Stage) -> None:
     """The connection dies without an answer to COMMIT: it is looked up, and found; the warning before it is heard."""
     with waiting(alone) as (told, backend):

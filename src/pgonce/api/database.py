@@ -43,7 +43,7 @@ def opened(
     application: str = "pgonce",
     backoff: Backoff | None = None,
     seed: int | None = None,
-    deadline_s: float | None = None,
+    until: Deadline | None = None,
     prepare: bool = True,
     tell: Callable[[str], None] = lambda _text: None,
     interrupted: Callable[[], bool] = lambda: False,
@@ -53,7 +53,7 @@ def opened(
     The embedded server gets its schema by itself; any other database has to have it (``pgonce db init``). ``prepare``
     False leaves the schema unchecked. ``tell`` is told once which database it is, without its password. ``interrupted``
     ends every wait of the session once it says so, with Interrupted. ``seed`` makes the jitter of its waits repeatable;
-    without it no two processes share one. ``deadline_s`` bounds, from now on, all that the clerk does.
+    without it no two processes share one. ``until`` bounds all that the clerk does.
     Raises Unreachable, SchemaMismatch or ConfigurationError.
     """
     check_schema_name(schema)
@@ -70,7 +70,6 @@ def opened(
             backoff=pace,
             tell=tell,
         )
-        until = None if deadline_s is None else Deadline.after(deadline_s, time.monotonic)
         clerk = Clerk(session=session, clock=time.monotonic, sleep=sleep, random=draw, backoff=pace, until=until)
         try:
             if prepare and is_embedded:

@@ -19,11 +19,13 @@ from pgonce.errors import ConfigurationError, EffectFailed, OutcomeUnknown, Perm
 from pgonce.model.deadline import Deadline
 from pgonce.model.limits import ATTEMPTS, CHUNK_DEADLINE_S
 from pgonce.model.policy import Verdict
+from pgonce.model.tries import Tries
 
 Result = TypeVar("Result")
 Look = Callable[[GuardedConnection], bool]
 """Says whether the transaction in doubt was committed: by a row that it changed and that existed before, read under its
-lock (``select ... for update``), or for a new key by inserting it ``on conflict do nothing`` and then reading it.
+lock (``select ... for update``), or for a new key by inserting it ``on conflict do nothing``: if that inserts a row, it
+was not committed (what ``look`` writes is rolled back).
 Only True and False are answers: a row or a count is not."""
 
 
@@ -51,7 +53,7 @@ class Once:
         try:
             with (
                 self._clerk.session.transaction(deadline) as transaction,
-                guarded(self._clerk.session, transaction) as connection,
+                guarded(transaction) as connection,
             ):
                 yield connection
         except DatabaseFailure as failure:
@@ -79,7 +81,7 @@ class Once:
         deadline = self._deadline(deadline_s, look)
         if not isinstance(attempts, int) or attempts < 1:
             raise ConfigurationError(f"attempts={attempts!r}: it has to be a whole number above zero")
-        used = tries = 0
+        tries = Tries()
         results: list[Result] = []
         last: PgonceError
         cause: BaseException
@@ -88,29 +90,28 @@ class Once:
             try:
                 with (
                     clerk.session.transaction(deadline) as transaction,
-                    guarded(clerk.session, transaction) as connection,
+                    guarded(transaction) as connection,
                 ):
                     results.append(_done(body(connection)))
             except CommitInDoubt as doubt:
                 if self._was_committed(doubt, look if results else None, deadline):
                     break
-                used += 1
+                tries.in_doubt()
                 last, cause = _lost(doubt), doubt.origin
             except DatabaseFailure as failure:
                 decision = failure.decision
-                used += decision.burns_attempt
+                tries.failed(decision, failure.sqlstate)
                 last, cause = exception_of(failure), failure.origin
-                spent = decision.retries is not None and tries >= decision.retries
-                if decision.verdict is not Verdict.TRANSIENT or spent:
-                    last.attempt = used
+                if decision.verdict is not Verdict.TRANSIENT or tries.too_often(decision, failure.sqlstate):
+                    last.attempt = tries.attempts
                     raise last from cause
             else:
                 break
-            tries += 1
-            if used >= attempts or deadline.passed:
-                last.attempt = used
+            tries.total += 1
+            if tries.used_up(attempts) or deadline.passed:
+                last.attempt = tries.attempts
                 raise last from cause
-            clerk.sleep(min(clerk.backoff.delay_s(tries, clerk.random), deadline.left_s()))
+            clerk.sleep(min(clerk.backoff.delay_s(tries.total, clerk.random), deadline.left_s()))
         return results[0]
 
     def _deadline(self, seconds: float, look: Look | None) -> Deadline:
@@ -138,7 +139,7 @@ class Once:
             ) from doubt
 
         def looked(transaction: Transaction) -> object:
-            with guarded(self._clerk.session, transaction) as connection:
+            with guarded(transaction) as connection:
                 return look(connection)
 
         try:
@@ -148,6 +149,11 @@ class Once:
                 "COMMIT was sent and its answer was lost; whether it took place could not be established in time "
                 f"({last}). Look at what it would have changed, under a lock, before you do it again."
             ) from last
+        except (KeyboardInterrupt, SystemExit, GeneratorExit) as interrupt:
+            interrupt.add_note(
+                "COMMIT had been sent; whether it took place is not known, so look before doing it again"
+            )
+            raise
         except Exception as error:
             raise _unknown(
                 f"COMMIT was sent and its answer was lost, and look failed ({type(error).__name__}: {error}). Look at "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -18,6 +19,7 @@ from pgonce.engine.rowreport import Reported
 from pgonce.engine.run import Order
 from pgonce.engine.run import run as run_order
 from pgonce.errors import ConfigurationError, RowRefused
+from pgonce.model.deadline import Deadline
 from pgonce.model.definition import Definition
 from pgonce.model.identity import source_text
 from pgonce.model.limits import Limits
@@ -194,6 +196,8 @@ def carry_out(
     Safe to re-run: always.
     """
     refuse_own_keys(what.limits.retry_on, schema)
+    limit_s = what.limits.deadline_s
+    until = None if limit_s is None else Deadline.after(limit_s, time.monotonic)
     if dry_run and report is not None:
         raise ConfigurationError("a dry run stores nothing that a row report could be made from; leave --report out")
     with (
@@ -206,7 +210,7 @@ def carry_out(
             application=f"pgonce/{what.job}",
             backoff=what.limits.backoff,
             seed=what.limits.seed,
-            deadline_s=what.limits.deadline_s,
+            until=until,
             tell=tell,
             interrupted=interrupted,
         ) as clerk,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import NoReturn
 
 import click
 
 from pgonce import __version__
-from pgonce.cli.exits import CONFIGURATION, exit_code_of
+from pgonce.cli.exits import COMPLETE, CONFIGURATION, INCONCLUSIVE, exit_code_of
 from pgonce.cli.lazy import LazyGroup
 from pgonce.cli.signals import received_signal
-from pgonce.cli.streams import say
+from pgonce.cli.streams import say, silence
 from pgonce.errors import Interrupted, PgonceError
 
 COMMANDS = {
@@ -32,6 +33,10 @@ COMMANDS = {
 }
 
 
+# Standard output that cannot be written to: full, broken, closed.
+UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF)
+
+
 @click.group(cls=LazyGroup, commands_by_name=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pgonce")
 def cli() -> None:
@@ -43,6 +48,8 @@ def main() -> NoReturn:
     """Run the command and end the process with its exit code."""
     try:
         code = cli.main(prog_name="pgonce", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
@@ -55,8 +62,14 @@ def main() -> NoReturn:
         say("an argument holds bytes that are not UTF-8 and cannot be stored or looked up; write it in UTF-8")
         sys.exit(CONFIGURATION)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        silence(sys.stdout)
+        sys.exit(COMPLETE)
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        silence(sys.stdout)
+        say(f"what was found could not be written ({error}); nothing was changed by that. Make room, then ask again")
+        sys.exit(INCONCLUSIVE)
     sys.exit(code if isinstance(code, int) else 0)
 
 

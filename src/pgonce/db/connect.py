@@ -98,12 +98,20 @@ def connect(target: Target, *, application: str, within_s: float = CONNECT_TIMEO
     """
     given = conninfo_to_dict(target.conninfo)
     extra: dict[str, str | int] = {"client_encoding": "utf8"}
-    if "connect_timeout" not in given:
-        each_s = ceil(min(within_s, 1e6) / _hosts(given))
-        extra["connect_timeout"] = max(CONNECT_TIMEOUT_S_MIN, min(CONNECT_TIMEOUT_S, each_s))
+    each_s = ceil(min(within_s, 1e6) / _hosts(given))
+    longest_s = _whole_seconds(given.get("connect_timeout"))
+    extra["connect_timeout"] = max(CONNECT_TIMEOUT_S_MIN, min(longest_s, each_s))
     if "application_name" not in given:
         extra["application_name"] = application
     return psycopg.connect(make_conninfo(target.conninfo, **extra), autocommit=True, prepare_threshold=None)
+
+
+def _whole_seconds(text: object) -> int:
+    """Read what the user allows for a connection; nothing, zero and less say nothing, and what is no number is libpq's
+    to complain about.
+    """
+    written = str(text or os.environ.get("PGCONNECT_TIMEOUT") or "")
+    return int(written) if written.isascii() and written.isdigit() and int(written) > 0 else CONNECT_TIMEOUT_S
 
 
 def _hosts(given: Mapping[str, object]) -> int:

@@ -6,6 +6,7 @@ against mistakes, not against malice: whoever wants to reach the driver's connec
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
@@ -14,7 +15,7 @@ import psycopg
 from psycopg.rows import RowFactory, tuple_row
 
 from pgonce.db import failure
-from pgonce.db.transaction import Session, Transaction
+from pgonce.db.transaction import Transaction
 from pgonce.errors import ConfigurationError
 from pgonce.model.sqltext import refuse_transaction_control, split_statements
 
@@ -34,6 +35,8 @@ class GuardedConnection:
         self._transaction = transaction
         self._copying = False
         self._is_over = False
+        self._lock = threading.RLock()
+        transaction.failures = []
 
     def execute(self, query: str, params: Parameters = None) -> GuardedCursor:
         """Run one statement and return its cursor.
@@ -56,7 +59,7 @@ class GuardedConnection:
     @contextmanager
     def copy(self, query: str, params: Parameters = None) -> Iterator[GuardedCopy]:
         """Run COPY and yield what rows are written to or read from. Nothing else can be run meanwhile."""
-        self._refuse_untimely(query)
+        self.refuse(query, inline_copy=True)
         self._copying = True
         try:
             with (
@@ -70,34 +73,46 @@ class GuardedConnection:
 
     def commit(self) -> NoReturn:
         """Refuse: the transaction is committed when its block ends."""
-        _misuse("commit()", "it is committed when the block ends, and only if nothing in it failed")
+        self._misuse("commit()", "it is committed when the block ends, and only if nothing in it failed")
 
     def rollback(self) -> NoReturn:
         """Refuse: the transaction is rolled back when its block raises."""
-        _misuse("rollback()", "raise an exception of your own, and it is rolled back whole")
+        self._misuse("rollback()", "raise an exception of your own, and it is rolled back whole")
 
     def transaction(self) -> NoReturn:
         """Refuse: there is one already, and no part of it can be committed or undone alone."""
-        _misuse("transaction()", "this block is the transaction")
+        self._misuse("transaction()", "this block is the transaction")
 
     def close(self) -> NoReturn:
         """Refuse: the connection is closed by who opened it."""
-        _misuse("close()", "the connection is closed by who opened it")
+        self._misuse("close()", "the connection is closed by who opened it")
 
     def end(self) -> None:
-        """Let nothing more be run through it: its transaction is over."""
-        self._is_over = True
+        """Let nothing more be run through it: its transaction is over. Waits for another thread's statement."""
+        with self._lock:
+            self._is_over = True
 
-    def refuse(self, query: str) -> None:
-        """Raise ConfigurationError for a statement that does not belong into the transaction, or comes untimely."""
-        self._refuse_untimely(query)
-        statements = split_statements(query)
-        if len(statements) != 1:
+    def _misuse(self, what: str, instead: str) -> NoReturn:
+        with self.noting(what):
             raise ConfigurationError(
-                f"{_shown(query)!r} holds {len(statements)} statements; send one at a time, so that none of them can "
-                "end the transaction unseen. Nothing was sent."
+                f"{what} cannot be called inside a guarded transaction: {instead}. Nothing was sent, and the "
+                "transaction will not be committed."
             )
-        refuse_transaction_control(statements)
+
+    def refuse(self, query: str, *, inline_copy: bool = False) -> None:
+        """Raise ConfigurationError for a statement that does not belong into the transaction, or comes untimely.
+
+        Who swallows that has not done what was asked, so it fails the transaction as an error of the server does.
+        """
+        with self.noting(query):
+            self._refuse_in_copy(query)
+            statements = split_statements(query, inline_copy=inline_copy)
+            if len(statements) != 1:
+                raise ConfigurationError(
+                    f"{_shown(query)!r} holds {len(statements)} statements; send one at a time, so that none of them "
+                    "can end the transaction unseen. Nothing was sent."
+                )
+            refuse_transaction_control(statements)
 
     def _refuse_late(self, what: str) -> None:
         if self._is_over:
@@ -106,8 +121,7 @@ class GuardedConnection:
                 "block. Nothing was sent."
             )
 
-    def _refuse_untimely(self, query: str) -> None:
-        self._refuse_late(repr(_shown(query)))
+    def _refuse_in_copy(self, query: str) -> None:
         if self._copying:
             raise ConfigurationError(
                 f"{_shown(query)!r} comes while a COPY has the connection to itself. End the COPY first."
@@ -115,16 +129,27 @@ class GuardedConnection:
 
     @contextmanager
     def noting(self, query: str) -> Iterator[None]:
-        """Keep the first failure, of the server or of the driver: whoever swallows it has not done what was asked."""
-        try:
-            yield
-        except Exception as error:
-            first = self._transaction.first_failure
+        """Keep the first failure, of the server or of the driver: whoever swallows it has not done what was asked.
+
+        A thread of the user's that comes too late is refused: its statement would be committed by itself.
+        """
+        with self._lock:
+            self._refuse_late(repr(_shown(query)))
+            try:
+                yield
+            except Exception as error:
+                self._note(query, error)
+                raise
+
+    def _note(self, query: str, error: Exception) -> None:
+        failures, first = self._transaction.failures, self._transaction.first_failure
+        if failures is not None and not any(error is known for known in failures):
+            failures.append(error)
             if first is None:
-                self._transaction.first_failure = f"{_shown(query)}: {_shown(str(error) or type(error).__name__)}"
+                why = _shown(str(error) or type(error).__name__).rstrip(".")
+                self._transaction.first_failure = f"{_shown(query)}: {why}"
             else:
                 error.add_note(f"(the first statement that failed was {first})")
-            raise
 
 
 class GuardedCursor:
@@ -222,27 +247,25 @@ class GuardedCopy:
 
 
 @contextmanager
-def guarded(session: Session, transaction: Transaction) -> Iterator[GuardedConnection]:
+def guarded(transaction: Transaction) -> Iterator[GuardedConnection]:
     """Give a program of the user's the open transaction, under the search path of its own sessions.
 
     Raises DatabaseFailure if at the end it is not the transaction that it was.
     """
     before = transaction.row("transaction_id")
     transaction.row("users_path", behind="")
-    transaction.runs_user_sql = session.was_guarded = True
+    transaction.runs_user_sql = True
     connection = GuardedConnection(transaction)
     try:
         yield connection
     finally:
         connection.end()
     transaction.refuse_if_failed()
-    transaction.row("own_path")
+    transaction.restore_own_path()
+    if transaction.left_temporary:
+        transaction.connection.execute("discard temporary")
     if transaction.row("transaction_id") != before:
         raise failure.replaced_inside()
-
-
-def _misuse(what: str, instead: str) -> NoReturn:
-    raise ConfigurationError(f"{what} cannot be called inside a guarded transaction: {instead}. Nothing was sent.")
 
 
 def _shown(text: str) -> str:

@@ -109,8 +109,15 @@ def analyze(transaction: Transaction) -> None:
 
 
 def drop(transaction: Transaction) -> None:
-    """Drop the relation before COMMIT: it is nobody's afterwards, temporary or not."""
-    transaction.connection.execute(sql.SQL("drop table {}").format(_table(transaction)))
+    """Drop the relation before COMMIT: it is nobody's afterwards, temporary or not.
+
+    With it go, if there are any, temporary relations that the user's SQL made: the next chunk, or behind a pooler the
+    next job, would find them with these rows in them.
+    """
+    if transaction.left_temporary:
+        transaction.connection.execute("discard temporary")
+    if not (transaction.left_temporary and transaction.may_use_temp):
+        transaction.connection.execute(sql.SQL("drop table {}").format(_table(transaction)))
 
 
 @contextmanager
@@ -130,7 +137,7 @@ def users_path(transaction: Transaction) -> Iterator[None]:
             "path. Rename that relation, take it out of the path, or grant TEMP on the database to the role."
         )
     yield
-    transaction.row("own_path")
+    transaction.restore_own_path()
 
 
 def run_user_statement(transaction: Transaction, text: str, line: int, name: str) -> list[tuple[object, ...]]:

@@ -29,8 +29,7 @@ from pgonce.model.backoff import Backoff
 from pgonce.model.deadline import Deadline
 from pgonce.model.policy import Phase, Verdict
 
-# The server looks this often whether a client in the middle of a statement is still there. A killed job's backend then
-# lets go of its rows almost at once, instead of when its statement ends.
+# How often the server looks whether a client in a statement is still there: a killed job lets go of its rows at once.
 CLIENT_CHECK_MS = 200
 
 # A transaction is never given less than this, so that one begun close to its deadline fails by its own statements.
@@ -39,11 +38,14 @@ SHORTEST_TIMEOUT_MS = 100
 # The server's timeouts are 32-bit milliseconds; a longer deadline is as good as none.
 LONGEST_TIMEOUT_MS = 2_000_000_000
 
-# A statement that runs into the deadline is to fail by its own timeout, which keeps the connection; the timeout of the
-# whole transaction, which ends it, comes this much later and catches what no statement timeout covers.
+# A wait for a lock ends this much before the statement that waits: the server then says which of the two it was.
+LOCK_SLACK_MS = 50
+
+# A statement that runs into the deadline is to fail by its own timeout, which keeps the connection; that of the whole
+# transaction, which ends it, comes this much later.
 TRANSACTION_SLACK_MS = 2_000
 
-# A server that is just starting answers within the first few tries; after them somebody may want to know.
+# A server that is just starting answers within the first few tries.
 TRIES_BEFORE_TELLING = 6
 
 DEGRADED = (
@@ -63,9 +65,13 @@ class Transaction:
         self.may_use_temp = False
         """Whether the role may make temporary tables; known once the transaction is bounded."""
         self.runs_user_sql = False
-        """Whether SQL of the user ran in it: what that deferred to COMMIT is to find the user's names there."""
+        """Whether SQL of the user ran in it, which may have deferred something to COMMIT or left it on the session."""
         self.first_failure: str | None = None
         """The first statement of the user that failed, and why; it may have been swallowed."""
+        self.left_temporary = False
+        """Whether SQL of the user made temporary relations that are still there."""
+        self.failures: list[BaseException] | None = None
+        """What statements of the user's program raised in it; None where no program of the user's is at work."""
 
     @property
     def connection(self) -> psycopg.Connection:
@@ -94,6 +100,15 @@ class Transaction:
             raise failure.swallowed(self.first_failure)
         if status is not TransactionStatus.INTRANS:
             raise failure.ended_inside(status.name)
+
+    def restore_own_path(self) -> None:
+        """Resolve names in the catalogue alone again, after SQL of the user; see what that has left."""
+        found = self.row("own_path")
+        self.left_temporary = bool(found and found[0])
+
+    def is_foreign(self, error: psycopg.Error) -> bool:
+        """Say whether the user's program raised an error of the driver elsewhere than in this transaction."""
+        return self.failures is not None and not any(error is known for known in self.failures)
 
     def before_commit(self) -> None:
         """Resolve names at COMMIT as the user's own sessions do, if SQL of the user may have deferred something."""
@@ -136,8 +151,8 @@ class Session:
         self._connection: psycopg.Connection | None = None
         self._watchdog = Watchdog()
         self._busy = threading.Lock()
-        self.was_guarded = False
-        """Whether a program of the user's worked in the transaction, which may have left something on the session."""
+        self._is_tidy = True
+        self._committed = False
         self._process = os.getpid()
         self._parents: list[psycopg.Connection | None] = []
         self.backend_pid: int | None = None
@@ -150,8 +165,7 @@ class Session:
         self._watchdog.close()
         self._drop()
 
-    def _drop(self) -> None:
-        """Let go of the connection; the next transaction makes a new one."""
+    def _drop(self) -> None:  # the next transaction makes a new connection
         if os.getpid() != self._process:
             self._forget()
         if self._connection is not None:
@@ -193,7 +207,7 @@ class Session:
         self._connection = connection
 
     def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
-        """Look at a notice. Whatever is raised here, the driver keeps to itself."""
+        """Look at a notice; what is raised here the driver keeps to itself."""
         if not self.durability_degraded and tells_degraded(notice):
             self.durability_degraded = True
             self._tell(DEGRADED)
@@ -212,19 +226,24 @@ class Session:
                 "a transaction is open on this connection already, and a second one would be committed with it. Do not "
                 "nest transactions; give each thread and each process a connection of its own. Nothing was sent."
             )
+        self._committed = False
         try:
             connection = self._idle_connection(deadline)
             with self._watchdog.watching(connection.fileno(), deadline.left_s()):
                 yield from self._transaction(connection, deadline, commit=commit, snapshot=snapshot)
+            self._tidy()
+        except BaseException as error:
+            if self._committed:
+                error.add_note("the transaction was committed before this")
+            raise
         finally:
-            if self.was_guarded:
-                self._discard()
             self._busy.release()
 
     def _idle_connection(self, deadline: Deadline) -> psycopg.Connection:
         """Return the connection, a new one if this process is a fork or if something is still open on it."""
         if os.getpid() != self._process:
             self._forget()
+        self._tidy()
         connection = self._connection
         if connection is not None and connection.info.transaction_status is not TransactionStatus.IDLE:
             self._drop()
@@ -235,19 +254,28 @@ class Session:
         self._parents.append(self._connection)
         self._connection, self._watchdog, self._process = None, Watchdog(), os.getpid()
 
-    def _discard(self) -> None:
-        """Leave nothing of the user's on the session: roles, temporary tables, locks, listening."""
-        self.was_guarded = False
-        if self._connection is not None and os.getpid() == self._process:
-            try:
-                self._connection.execute("discard all")
-            except psycopg.Error:
-                self._drop()
+    def _tidy(self) -> None:
+        """Leave nothing of the user's on the session, if there is one: behind a pooler it might be somebody else's."""
+        connection = self._connection
+        if self._is_tidy or connection is None or os.getpid() != self._process:
+            return
+        self._is_tidy = True
+        if self.backend_pid is None or connection.info.transaction_status is not TransactionStatus.IDLE:
+            return
+        try:
+            with self._watchdog.watching(connection.fileno(), 0.0):
+                connection.execute("discard all")
+        except psycopg.Error:
+            self._drop()
+        except BaseException:
+            self._drop()
+            raise
 
     def _transaction(
         self, connection: psycopg.Connection, deadline: Deadline, *, commit: bool, snapshot: bool
     ) -> Iterator[Transaction]:
         phase = Phase.CONNECTING
+        transaction: Transaction | None = None
         try:
             connection.execute(statement("begin_snapshot" if snapshot else "begin", self.schema))
             phase = Phase.STATEMENT
@@ -263,6 +291,8 @@ class Session:
                 self._commit(connection, deadline)
         except psycopg.Error as error:
             self._abandon()
+            if transaction is not None and transaction.is_foreign(error):
+                raise
             raise self._ended(self._failure(error, phase, deadline)) from error
         except DatabaseFailure as outcome:
             self._abandon()
@@ -271,6 +301,8 @@ class Session:
         except BaseException:
             self._abandon()
             raise
+        finally:
+            self._is_tidy = self._is_tidy and (transaction is None or not transaction.runs_user_sql)
         if not commit:
             self._abandon()
 
@@ -291,7 +323,11 @@ class Session:
     def _bound(self, transaction: Transaction, deadline: Deadline) -> None:
         left_ms = min(max(SHORTEST_TIMEOUT_MS, math.ceil(deadline.left_s() * 1000)), LONGEST_TIMEOUT_MS)
         found = transaction.row(
-            "set_local", statement_ms=left_ms, transaction_ms=left_ms + TRANSACTION_SLACK_MS, check_ms=CLIENT_CHECK_MS
+            "set_local",
+            statement_ms=left_ms,
+            lock_ms=left_ms - LOCK_SLACK_MS,
+            transaction_ms=left_ms + TRANSACTION_SLACK_MS,
+            check_ms=CLIENT_CHECK_MS,
         )
         if found is None:
             raise ConfigurationError("the server did not answer the opening statement of a transaction")
@@ -310,6 +346,7 @@ class Session:
         try:
             with deferred_signals() as pending:
                 tag = self._answer_to_commit(connection, deadline)
+                self._committed = tag == "COMMIT"
             pending.deliver()
         except CommitInDoubt as doubt:
             self._drop()
@@ -319,10 +356,8 @@ class Session:
             self._drop()
             pending.deliver()
             raise
-        except BaseException as error:
+        except BaseException:
             self._drop()
-            if tag == "COMMIT":
-                error.add_note("the transaction was committed before this")
             raise
         if tag != "COMMIT":
             self._drop()

@@ -50,30 +50,47 @@ class Clerk:
 
         Transient failures and in-doubt commits are answered by doing it again, until the time is up. ``run_id`` is the
         run that it is about, for whoever has to look it up.
-        Raises Retryable, ConfigurationError or OutcomeUnknown then, or what the body raises.
+        Raises Retryable, ConfigurationError or OutcomeUnknown then, or what the body raises. Once a COMMIT was in
+        doubt, whatever ends it without an answer is OutcomeUnknown.
         Safe to re-run: only for bodies that are.
         """
         until = self.deadline(self.patience_s)
         tries = 0
+        doubted: CommitInDoubt | None = None
         while True:
             try:
                 with self.session.transaction(until, commit=commit, snapshot=snapshot) as transaction:
                     result = body(transaction)
             except DatabaseFailure as failure:
                 if failure.decision.verdict is not Verdict.TRANSIENT or until.passed:
-                    raise outcome_of(failure) from failure.origin
+                    raise _unknown(doubted, failure, run_id) if doubted else outcome_of(failure) from failure.origin
             except CommitInDoubt as doubt:
                 doubt.pass_interrupt_on("run the same command again: it finds out what became of this COMMIT")
+                doubted = doubt
                 if until.passed:
-                    raise OutcomeUnknown(
-                        f"{doubt}. It is safe to run the same command again.",
-                        sqlstate=doubt.sqlstate,
-                        command=None if run_id is None else f"pgonce resolve {run_id}",
-                    ) from doubt.origin
+                    raise _unknown(doubt, None, run_id) from doubt.origin
+            except PgonceError as error:
+                if doubted is None or error.maybe_committed:
+                    raise
+                if isinstance(error, Retryable):
+                    raise _unknown(doubted, error, run_id) from error
+                error.maybe_committed = True
+                error.add_note(f"an earlier try may have been committed: {doubted}")
+                raise
             else:
                 return result
             tries += 1
             self.sleep(min(self.backoff.delay_s(tries, self.random), until.left_s()))
+
+
+def _unknown(doubt: CommitInDoubt, last: Exception | None, run_id: int | None) -> OutcomeUnknown:
+    """Say that a COMMIT was in doubt, and that nothing since has settled it."""
+    since = f"; then: {last}" if last is not None else ""
+    return OutcomeUnknown(
+        f"{doubt}{since}. Look at what is stored before you do it again.",
+        sqlstate=doubt.sqlstate,
+        command=None if run_id is None else f"pgonce resolve {run_id}",
+    )
 
 
 def read_only(transaction: Transaction) -> Transaction:

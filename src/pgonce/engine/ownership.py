@@ -66,9 +66,12 @@ def acquire(clerk: Clerk, claim: Claim) -> Held:
     Safe to re-run: yes; every acquisition is a start of its own and moves nothing.
     """
     patience = clerk.deadline(max(claim.wait_s, GONE_GRACE_S))
+    begun: list[Held] = []
     while True:
         try:
-            return clerk.do(lambda transaction: _try_acquire(transaction, clerk.session, claim), run_id=claim.run_id)
+            return clerk.do(
+                lambda transaction: _try_acquire(transaction, clerk.session, claim, begun), run_id=claim.run_id
+            )
         except _Alive as alive:
             if patience.passed:
                 raise RunOwned(
@@ -88,7 +91,8 @@ class _Alive(Exception):
             self.sign = f"whose connection is pooled; it counts as gone after {POOLED_SILENCE_S:.0f} s without a move"
 
 
-def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> Held:
+def _try_acquire(transaction: Transaction, session: Session, claim: Claim, begun: list[Held]) -> Held:
+    """Begin the next start; ``begun`` are those of this very call whose COMMIT got no answer: one may stand."""
     in_force = transaction.row("hold_job", job=claim.job)
     run = transaction.row("lock_run", run_id=claim.run_id)
     if run is None or in_force is None or in_force[0] != claim.version:
@@ -101,6 +105,9 @@ def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> He
         last = transaction.row("read_start", run_id=claim.run_id, epoch=epoch)
         if last is None:
             raise InvariantBroken(f"start {epoch} of run {claim.run_id} is missing")
+        standing = next((held for held in begun if held.token == last[0]), None)
+        if standing is not None:
+            return standing
         if last[12] is None and not claim.take_over and alive(transaction, session, last):
             raise _Alive(last, epoch)
         last = transaction.row("lock_start", run_id=claim.run_id, epoch=epoch)
@@ -126,9 +133,11 @@ def _try_acquire(transaction: Transaction, session: Session, claim: Claim) -> He
     moved = transaction.row("set_epoch", run_id=claim.run_id, epoch=epoch + 1)
     if inserted is None or moved is None:
         raise InvariantBroken(f"run {claim.run_id} changed under its lock")
-    return Held(
+    held = Held(
         run_id=claim.run_id, epoch=epoch + 1, token=inserted[0], replay=claim.replay, chunks=chunks, position=position
     )
+    begun.append(held)
+    return held
 
 
 def alive(transaction: Transaction, session: Session, start: tuple[Any, ...]) -> bool:

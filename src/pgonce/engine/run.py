@@ -32,6 +32,7 @@ from pgonce.model.definition import Definition
 from pgonce.model.limits import Limits
 from pgonce.model.observer import Observer
 from pgonce.model.outcome import Counts
+from pgonce.model.policy import DAMAGED
 from pgonce.model.report import RunReport, exit_code_of
 from pgonce.model.row import Row, RowReader
 from pgonce.sources import Input
@@ -85,7 +86,8 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
     except (LeaseLost, OutcomeUnknown, Unreachable):
         raise
     except PgonceError as error:
-        release(clerk, settler.held, f"stopped: {type(error).__name__}")
+        if error.sqlstate not in DAMAGED:
+            release(clerk, settler.held, f"stopped: {type(error).__name__}")
         raise
 
 

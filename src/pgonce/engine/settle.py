@@ -8,8 +8,7 @@ the position before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
@@ -17,7 +16,7 @@ from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, refuse_row
 from pgonce.engine.bookkeeping import Clerk, for_an_operator
 from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
-from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, PgonceError, Retryable, StopRequested
+from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
 from pgonce.model.deadline import Deadline
@@ -26,6 +25,7 @@ from pgonce.model.observer import Observer, Step
 from pgonce.model.override import Overrides
 from pgonce.model.policy import Verdict
 from pgonce.model.row import Finding, Row
+from pgonce.model.tries import Tries
 
 INTERRUPTED = "stopped as asked, between two chunks. What is committed stays; run the same command again to go on."
 
@@ -55,28 +55,6 @@ class _BadRow(Exception):
     def __init__(self, index: int, why: str) -> None:
         super().__init__(why)
         self.index = index
-
-
-@dataclass(slots=True)
-class _Tries:
-    """How often a chunk was tried in vain: ``attempts`` of this start, of which ``charged`` count on the event."""
-
-    total: int = 0
-    attempts: int = 0
-    charged: int = 0
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """Let what is raised in the block say how many attempts there were."""
-        try:
-            yield
-        except PgonceError as error:
-            error.attempt = self.attempts
-            raise
-
-    def used_up(self, attempts_max: int, charged_max: int | None) -> bool:
-        """Say whether there may be no other one."""
-        return self.attempts >= attempts_max or (charged_max is not None and self.charged >= charged_max)
 
 
 @dataclass(slots=True)
@@ -137,7 +115,7 @@ class Settler:
         are, beside this start's limit. Raises Unsettled when the rows are to blame.
         """
         deadline, asked = self._deadline(), Overrides.of(self.limits.retry_on)
-        tries = _Tries()
+        tries = Tries()
         while True:
             if self.interrupted():
                 raise Interrupted(INTERRUPTED)
@@ -160,21 +138,21 @@ class Settler:
                         raise self._reset(line) from doubt
                     return self._commit_seen(settled, moved)
                 self._tell_retry(None, str(doubt))
-                tries.attempts += 1
-                if tries.used_up(self.limits.attempts, None):
+                tries.in_doubt()
+                if tries.used_up(self.limits.attempts):
                     raise Retryable(
-                        f"COMMIT of the chunk from line {line} was sent {tries.attempts} times and not answered; each "
-                        f"time a look at the position showed that it had not taken place. The last time: {doubt}. Run "
-                        "the same command again; if its COMMIT needs longer, with a longer --chunk-deadline.",
+                        f"the outcome of the chunk from line {line} was in doubt once too often, attempt "
+                        f"{tries.attempts} of {self.limits.attempts}; each time a look at the position showed that it "
+                        f"had not been committed. The last time: {doubt}. Run the same command again; if its COMMIT "
+                        "needs longer, with a longer --chunk-deadline.",
                         sqlstate=doubt.sqlstate,
+                        attempt=tries.attempts,
                     ) from doubt.origin
             except DatabaseFailure as failure:
-                tries.attempts += failure.decision.burns_attempt
-                tries.charged += failure.decision.charged
+                tries.failed(failure.decision, failure.sqlstate)
                 used_up = tries.used_up(self.limits.attempts, allowed() if allowed else None)
                 if used_up or deadline.passed or not _asked_again(asked, failure):
-                    with tries.told():
-                        self._judge(failure, line, tries, deadline, used_up=used_up)
+                    self._judge(failure, line, tries, deadline, used_up=used_up)
                 self._tell_retry(failure.sqlstate, str(failure))
             tries.total += 1
             self.clerk.sleep(min(self.clerk.backoff.delay_s(tries.total, self.clerk.random), deadline.left_s()))
@@ -201,7 +179,7 @@ class Settler:
             )
         return self.clerk.deadline(self.limits.transaction_s)
 
-    def _judge(self, failure: DatabaseFailure, line: int, tries: _Tries, deadline: Deadline, *, used_up: bool) -> None:
+    def _judge(self, failure: DatabaseFailure, line: int, tries: Tries, deadline: Deadline, *, used_up: bool) -> None:
         """Return if the chunk is to be tried again; raise what becomes of it otherwise."""
         decision = failure.decision
         where = f"the chunk from line {line} was rolled back: {failure}"
@@ -215,9 +193,9 @@ class Settler:
             raise for_an_operator(failure, f"{where}. {decision.remedy}") from failure.origin
         if decision.verdict is not Verdict.TRANSIENT:
             error = EffectFailed(f"{where}. {decision.remedy}", sqlstate=failure.sqlstate)
-            error.maybe_committed = failure.maybe_committed
+            error.maybe_committed, error.attempt = failure.maybe_committed, tries.attempts
             raise error from failure.origin
-        used_up = used_up or (decision.retries is not None and tries.attempts > decision.retries)
+        used_up = used_up or tries.too_often(decision, failure.sqlstate)
         if used_up and decision.burns_attempt:
             raise Unsettled(failure, tries.charged, "pending") from failure
         if deadline.passed:

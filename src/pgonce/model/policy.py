@@ -174,8 +174,10 @@ RULES: tuple[Rule, ...] = (
     # Connection exceptions.
     Rule("08", "connection exception", _T, _A, _AGAIN, charged=False, fresh=True),
     Rule("08007", "transaction resolution unknown", _A, _A, "The outcome is read from the position row.", fresh=True),
+    Rule("08P01", "ended by a pooler", _T, _A, "The pooler lost the server, or had a limit of its own.",
+         When.LOST, charged=False, fresh=True),
     Rule("08P01", "protocol violation", _B, _A, "Check that driver, pooler and server fit together.",
-         asked_retries=1, fresh=True),
+         When.ALIVE, asked_retries=1, fresh=True),
     # What this server cannot do.
     Rule("0A000", "read-write refused at BEGIN", _T, _T, "A standby was reached; the primary is looked for again.",
          When.NO_CONNECTION, burns=False, fresh=True),
@@ -260,6 +262,9 @@ RULES: tuple[Rule, ...] = (
          cure=Cure.REPAIR),
 )  # fmt: skip
 """The policy, ordered by class. The more exact code wins: ``42501`` before ``42``."""
+
+DAMAGED = frozenset(rule.code for rule in RULES if rule.cure is Cure.REPAIR)
+"""The SQLSTATEs after which nothing is to be written to the server any more."""
 
 UNKNOWN = Rule(
     "", "unknown error", _B, _B, "pgonce does not know it. --retry-on has it tried again; P0001 refuses a row."
@@ -358,7 +363,7 @@ def _decision(rule: Rule, failure: Failure, verdict: Verdict, remedy: str) -> De
     return Decision(
         verdict=verdict,
         burns_attempt=burns,
-        charged=burns and rule.charged,
+        charged=burns and (rule.charged or _is_raised(failure)),
         cure=rule.cure,
         reason=_reason(rule, failure),
         remedy=remedy,
@@ -366,6 +371,11 @@ def _decision(rule: Rule, failure: Failure, verdict: Verdict, remedy: str) -> De
         asked_retries=0 if in_doubt or verdict is Verdict.COMMITTED else rule.asked_retries,
         fresh_connection=rule.fresh or in_doubt or not failure.connection_alive or failure.phase in _ENDED_BY,
     )
+
+
+def _is_raised(failure: Failure) -> bool:
+    """Say whether a code that tells of a crash was only raised, by a function in a session that lives on."""
+    return failure.severity == "ERROR" and failure.connection_alive
 
 
 def _reason(rule: Rule, failure: Failure) -> str:

@@ -75,12 +75,13 @@ class _Token:
     end: int
 
 
-def split_statements(text: str) -> tuple[Statement, ...]:
+def split_statements(text: str, *, inline_copy: bool = False) -> tuple[Statement, ...]:
     """Split PostgreSQL SQL at the semicolons that end a statement; empty statements are dropped.
 
     Semicolons in strings, quoted names, dollar quotes, comments, parentheses and ``begin atomic ... end`` bodies do not
     count. Raises `ConfigurationError` naming the line for what cannot be sent as SQL: a psql backslash command, NUL,
-    COPY with inline data, something opened and never closed, more than `SQL_CHARACTERS_MAX` characters.
+    COPY with inline data unless ``inline_copy``, something opened and never closed, more than `SQL_CHARACTERS_MAX`
+    characters.
 
     Safe to re-run: yes; a pure function of its argument.
     """
@@ -91,11 +92,11 @@ def split_statements(text: str) -> tuple[Statement, ...]:
         )
     text = text.removeprefix("\ufeff")
     found: list[Statement] = []
-    pending = _Pending()
+    pending = _Pending(inline_copy)
     for token in _tokens(text):
         if token.text == ";" and not pending.is_inside:
             found += pending.finish(text)
-            pending = _Pending()
+            pending = _Pending(inline_copy)
         else:
             pending.add(token)
     pending.refuse_unclosed(text)
@@ -122,6 +123,7 @@ def refuse_transaction_control(statements: Sequence[Statement]) -> None:
 class _Pending:
     """The statement being read: where it starts and ends, and what is still open in it."""
 
+    inline_copy: bool = False
     tokens: list[_Token] = field(default_factory=list)
     parentheses: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
@@ -163,7 +165,7 @@ class _Pending:
         opening = next((token for token in self.tokens if token.text != "("), first)
         keyword = _fold(opening.text) if opening.kind == "word" else ""
         statement = Statement(text[first.start : last.end], _line(text, first.start), keyword)
-        if keyword == "copy":
+        if keyword == "copy" and not self.inline_copy:
             _refuse_inline_copy(statement)
         return [statement]
 
@@ -220,6 +222,10 @@ _CONTROL = "is transaction control; pgonce begins and commits the transaction it
 _SESSION = "changes the session and would outlive the transaction on a pooled connection. Remove it, or use 'set local'"
 _SESSION_OBJECT = "leaves something behind in the session, which a pooled connection would carry on. Remove it"
 _NO_BLOCK = "cannot run inside a transaction block. Run it once, by hand, outside of the job"
+_SESSION_LOCK = (
+    "takes a lock of the session, which outlives the transaction and stays with a pooled connection. Use the function "
+    "of the same name with xact in it"
+)
 _GUARDED = "changes a setting that the checkpoint depends on. Remove the statement"
 
 _REFUSED_WORDS = {
@@ -243,6 +249,14 @@ _REFUSED_STARTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("reindex", "schema"), _NO_BLOCK),
     (("reindex", "system"), _NO_BLOCK),
 )
+_SESSION_LOCKS = frozenset(
+    {
+        "pg_advisory_lock",
+        "pg_advisory_lock_shared",
+        "pg_try_advisory_lock",
+        "pg_try_advisory_lock_shared",
+    }
+)
 # Lost acknowledged commits, skipped foreign keys, another isolation: each breaks a promise without an error.
 _GUARDED_SETTINGS = frozenset(
     {
@@ -264,6 +278,8 @@ def _refusal(words: tuple[str, ...]) -> str | None:
             return reason
     if words[0] == "set":
         return _refusal_of_set(words[1:])
+    if not _SESSION_LOCKS.isdisjoint(words):
+        return _SESSION_LOCK
     if words[0] == "declare" and ("with", "hold") in pairwise(words):
         return _SESSION_OBJECT
     is_concurrent = "concurrently" in words

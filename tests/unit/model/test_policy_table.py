@@ -71,7 +71,8 @@ CASES = [
     # The connection.
     *(case(code, (T, T, A), code="08") for code in ("08000", "08003", "08006", "08001", "08004")),
     case("08007", (T, A, A)),
-    case("08P01", (T, B, A)),
+    case("08P01", (None, T, A), when=When.LOST, connection_alive=False),
+    case("08P01", (None, B, A), when=When.ALIVE),
     # What is not supported; a standby refuses BEGIN READ WRITE so.
     case("0A000", (T, None, None), when=When.NO_CONNECTION, burns=False),
     case("0A000", (None, B, B)),
@@ -117,9 +118,6 @@ CASES = [
     # What no rule names.
     *(case(code, (T, B, B), code="") for code in ("21000", "ZZ999", "01004", "01000")),
 ]
-
-# Connection exceptions that tell nothing of a crash.
-NO_CRASHES = ("08007", "08P01")
 
 CURES = {
     **dict.fromkeys(("28000", "28P01", "3D000", "3F000", "F0000", "F0001", "42501", "57P04"), Cure.CONFIGURE),
@@ -172,8 +170,9 @@ def test_a_rule_in_every_phase_at_every_severity(one: Case) -> None:
         assert phase is Phase.AFTER or rule_for(failure) is named(one.rule), where
         began = phase in (Phase.STATEMENT, Phase.COMMIT)
         assert decision.burns_attempt is (began and one.burns), where
-        crash = one.sqlstate in ("57P01", "57P02") or (one.sqlstate or "").startswith("08") or one.rule[1] is When.LOST
-        assert decision.charged is (decision.burns_attempt and (not crash or one.sqlstate in NO_CRASHES)), where
+        crash = one.sqlstate in ("57P01", "57P02") or one.rule[0] == "08" or one.rule[1] is When.LOST
+        raised = severity == "ERROR" and failure.connection_alive
+        assert decision.charged is (decision.burns_attempt and (not crash or raised)), where
         assert decision.cure is CURES.get(one.sqlstate or "", Cure.RUN_AGAIN), where
         assert verdict is T or decision.retries == 0, where
         assert decision.fresh_connection or (phase is not Phase.CONNECTING and verdict is not A), where

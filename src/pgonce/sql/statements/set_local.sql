@@ -13,9 +13,15 @@ select
     pg_catalog.set_config('standard_conforming_strings', 'on', true),
     pg_catalog.set_config('DateStyle', 'ISO', true),
     pg_catalog.set_config('array_nulls', 'on', true),
+    pg_catalog.set_config('client_min_messages', 'warning', true),
     pg_catalog.set_config('statement_timeout', %(statement_ms)s::pg_catalog.text, true),
-    pg_catalog.set_config('lock_timeout', %(statement_ms)s::pg_catalog.text, true),
+    pg_catalog.set_config('lock_timeout', %(lock_ms)s::pg_catalog.text, true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', %(transaction_ms)s::pg_catalog.text, true),
+    -- A timer that runs already, by a setting of the role, is only replaced after it was turned off.
+    case
+        when pg_catalog.current_setting('server_version_num')::integer operator(pg_catalog.>=) 170000
+            then pg_catalog.set_config('transaction_timeout', '0', true)
+    end,
     case
         when pg_catalog.current_setting('server_version_num')::integer operator(pg_catalog.>=) 170000
             then pg_catalog.set_config('transaction_timeout', %(transaction_ms)s::pg_catalog.text, true)
