@@ -71,7 +71,7 @@ def test_giving_up_waits_for_an_acquisition_under_way(desk: Desk) -> None:
         claim = _claim(stored, order, registered, source)
         with ExitStack() as waiting:
             with desk.clerk.session.transaction(soon(desk.clerk)) as transaction:
-                _try_acquire(transaction, desk.clerk.session, claim)
+                _try_acquire(transaction, desk.clerk.session, claim, [])
                 running = waiting.enter_context(in_thread(lambda: desk.run(path, clerk=other, key=("id", "note"))))
                 until_blocked(desk, desk.clerk.session.backend_pid or 0)
             with pytest.raises(DefinitionChanged):
