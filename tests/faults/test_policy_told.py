@@ -19,7 +19,7 @@ CODES = sorted({rule.code if len(rule.code) == 5 else f"{rule.code}0ZZ" for rule
 
 def decided(code: str, phase: Phase) -> tuple[Verdict, bool, bool]:
     """Look the rule up by hand: verdict, burns, fresh. The proxy names no constraint, and nothing of ours timed out."""
-    special = {When.OUR_KEY, When.OUR_LIMIT, When.STANDBY, When.WARNED, When.NO_CONNECTION}
+    special = {When.OUR_KEY, When.OUR_LIMIT, When.STANDBY, When.WARNED, When.NO_CONNECTION, When.LOST}
     [rule] = [rule for rule in rules_of(code) if rule.when not in special] or [None]
     if rule is None:
         return Verdict.BUG, True, phase is Phase.COMMIT
