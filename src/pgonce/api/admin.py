@@ -120,7 +120,8 @@ def migrate(
     """Bring an existing schema up to the version of this pgonce, in one transaction.
 
     ``reference`` puts ``set`` or ``row`` in the place of how effects refer to their events now; the tables are locked
-    while that is done. Raises SchemaMismatch when there is none, when it is newer, or when applied migrations were edited.
+    while that is done.
+    Raises SchemaMismatch when there is none, when it is newer, or when applied migrations were edited.
     Safe to re-run: yes, also by several at once.
     """
 

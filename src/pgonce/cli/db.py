@@ -39,7 +39,7 @@ def init(place: Place, reference: str | None) -> int:
 @place_options
 @reference_option
 def migrate(place: Place, reference: str | None) -> int:
-    """Bring the schema up to the version of this pgonce; with --reference, also put the other reference in its place."""
+    """Bring the schema up to the version of this pgonce; --reference also puts the one in the other's place."""
     return _print_change(place, admin.migrate(**place.where(), reference=reference), reference)
 
 
