@@ -9,12 +9,13 @@ the position before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, refuse_row
 from pgonce.engine.bookkeeping import MISSING_RIGHT, Clerk
+from pgonce.engine.fast import Guess
 from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
 from pgonce.errors import ConfigurationError, EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
@@ -65,6 +66,7 @@ class Settler:
     observer: Observer
     interrupted: Callable[[], bool]
     until: Deadline | None = None
+    guess: Guess = field(default_factory=Guess)
     bad_rows: int = 0
     refused_events: int = 0
 
@@ -96,7 +98,9 @@ class Settler:
         def body(transaction: Transaction) -> tuple[Settled, Position]:
             nonlocal last
             last = Settled()
-            apply_chunk(transaction, self.work, part, lambda rows: self.effect(transaction, rows), last)
+            apply_chunk(
+                transaction, self.work, part, lambda rows: self.effect(transaction, rows), last, self.guess.settle
+            )
             self._check_bad_rows(part, last)
             return last, part.end.position
 

@@ -45,7 +45,7 @@ def _apply_all(
     for chunk in chunks:
         if settler.interrupted():
             raise Interrupted(INTERRUPTED)
-        settled = apply_chunk(transaction, settler.work, chunk, lambda _rows: None)
+        settled = apply_chunk(transaction, settler.work, chunk, lambda _rows: None, settle_firsts=settler.guess.ask)
         ending = settler.ending_row(settled, bad)
         if ending is not None:
             raise StopRequested(
