@@ -164,12 +164,12 @@ def test_new_events_are_written_without_asking_and_known_ones_are_asked_for(desk
     watching = Watching()
     ran = statements_of(desk, lambda: desk.run(both, order=make_order(chunk_rows=MANY), observer=watching))
     asked, copied = ran.count("classify_events"), ran.count("copy_events")
-    # The first chunk is guessed wrong; then all are asked for up to the first that is new; two more are guessed right.
-    assert (asked, copied, ran.count("copy_effects")) == (4, 4, 3)
+    # The first chunk is guessed wrong; then they are asked for up to the first that is new; two more are guessed right.
+    assert (ran.count("digest_events"), asked, copied, ran.count("copy_effects")) == (4, 1, 4, 3)
     assert [(step.already, step.applied) for step in watching.steps if step.rows] == [(MANY, 0)] * 3 + [(0, MANY)] * 3
     assert watching.retries == []
     again = statements_of(desk, lambda: replayed(desk, both))
-    assert (again.count("classify_events"), again.count("copy_events")) == (6, 0)
+    assert (again.count("digest_events"), again.count("classify_events"), again.count("copy_events")) == (6, 0, 0)
 
 
 def replayed(desk: Desk, path: Any) -> None:

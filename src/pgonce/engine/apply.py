@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from operator import lt
 
+from pgonce.db.arrays import bigint_array, text_array
 from pgonce.db.transaction import Transaction
 from pgonce.engine.compare import Comparison, Stored
 from pgonce.model.chunk import Chunk
@@ -198,10 +199,10 @@ def classify(transaction: Transaction, job: str, rows: Sequence[Row]) -> dict[in
     found = transaction.rows(
         "classify_events",
         job=job,
-        sources=[row.source for row in rows],
-        event_ids=[row.event_id for row in rows],
-        amounts=[row.amount_cents for row in rows],
-        payloads=[row.payload for row in rows],
+        sources=text_array([row.source for row in rows]),
+        event_ids=text_array([row.event_id for row in rows]),
+        amounts=bigint_array([row.amount_cents for row in rows]),
+        payloads=text_array([row.payload for row in rows]),
     )
     return {
         number - 1: Stored(status=status, run_id=run_id, line=line, same=bool(same_amount and same_text))
@@ -273,13 +274,13 @@ def _insert(
         epoch=work.epoch,
         attempts=attempts,
         adopted=work.adopt,
-        sources=[row.source for row, _, _ in judged],
-        event_ids=[row.event_id for row, _, _ in judged],
-        amounts=[row.amount_cents for row, _, _ in judged],
-        payloads=[row.payload for row, _, _ in judged],
-        lines=[row.line for row, _, _ in judged],
-        statuses=[status for _, status, _ in judged],
-        errors=[error for _, _, error in judged],
+        sources=text_array([row.source for row, _, _ in judged]),
+        event_ids=text_array([row.event_id for row, _, _ in judged]),
+        amounts=bigint_array([row.amount_cents for row, _, _ in judged]),
+        payloads=text_array([row.payload for row, _, _ in judged]),
+        lines=bigint_array([row.line for row, _, _ in judged]),
+        statuses=text_array([status for _, status, _ in judged]),
+        errors=text_array([error for _, _, error in judged]),
     )
     if found is None or found[0] != len(judged):
         raise Redo

@@ -10,27 +10,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from pgonce.db.copying import CopyRefused, KeyTaken, copy_rows
 from pgonce.db.failure import EFFECT_KEY
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, claim, judge, settle_rows
 from pgonce.engine.encoding import encode
+from pgonce.engine.replay import settle_replay
 from pgonce.model.row import Row
 
 # Fewer rows go into one insert: two COPYs cost two statements, and this many rows win about one back.
 COPY_ROWS_MIN = 50
 
+# Chunks whose ids lie far apart, or came by several runs, have no hash that could be the same: after so many of them in
+# turn none is made any more.
+MISSES_MAX = 3
+
+
+class Expected(Enum):
+    """What the next chunk's events are taken to be."""
+
+    NEW = "new"
+    """None is stored: they are written without asking."""
+    MIXED = "mixed"
+    """Some are stored: they are asked for one by one."""
+    REPLAYED = "replayed"
+    """All are stored just so: they are asked for all at once, then one by one."""
+
 
 @dataclass(slots=True)
 class Guess:
-    """Settles the rows that name an event for the first time, asking what is stored only where that seems worth it.
+    """Settles the rows that name an event for the first time, in the way that what came before makes seem the best.
 
-    ``all_new`` says whether the next chunk's events are taken to be new.
+    A wrong guess costs time and nothing else. ``may_copy`` says whether COPY has not been refused yet, ``misses`` how
+    many chunks in turn were replayed and had another hash all the same.
     """
 
-    all_new: bool = True
+    expected: Expected = Expected.NEW
     may_copy: bool = True
+    misses: int = 0
 
     def settle(self, transaction: Transaction, work: Work, settled: Settled, rows: Sequence[Row]) -> None:
         """Settle rows in key order, each of another event, in the open transaction.
@@ -40,13 +59,13 @@ class Guess:
         """
         if not rows:
             return
+        if self.expected is not Expected.NEW:
+            self.ask(transaction, work, settled, rows)
+            return
         try:
-            if self.all_new:
-                self._claim(transaction, work, settled, rows)
-            else:
-                self.all_new = settle_rows(transaction, work, settled, rows, self._claim) == 0
+            self._claim(transaction, work, settled, rows)
         except Redo:
-            self.all_new = False
+            self.expected = Expected.REPLAYED
             raise
 
     def ask(self, transaction: Transaction, work: Work, settled: Settled, rows: Sequence[Row]) -> None:
@@ -54,8 +73,16 @@ class Guess:
 
         Safe to re-run: yes.
         """
-        if rows:
-            settle_rows(transaction, work, settled, rows, self._claim)
+        if not rows:
+            return
+        hashed = self.expected is Expected.REPLAYED and self.misses < MISSES_MAX
+        if hashed and settle_replay(transaction, work, settled, rows):
+            self.misses = 0
+            return
+        known = settle_rows(transaction, work, settled, rows, self._claim)
+        replayed = known == len(rows) == settled.already.rows
+        self.misses += hashed and replayed
+        self.expected = Expected.REPLAYED if replayed else Expected.MIXED if known else Expected.NEW
 
     def _claim(self, transaction: Transaction, work: Work, settled: Settled, new: Sequence[Row]) -> None:
         """Claim new events by COPY, few of them by an insert. Raises Redo when one is stored."""

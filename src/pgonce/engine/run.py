@@ -17,7 +17,7 @@ from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.compare import Comparison
 from pgonce.engine.counting import cluster_identity, count_run, count_start, count_used_up, replayed_open
 from pgonce.engine.effect import RECORD, Effect, Script
-from pgonce.engine.fast import Guess
+from pgonce.engine.fast import Expected, Guess
 from pgonce.engine.job import StoredJob, declare, fix_columns
 from pgonce.engine.ownership import Claim, acquire, owner_name, release
 from pgonce.engine.pace import Pace
@@ -80,7 +80,7 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         observer=observer,
         interrupted=interrupted,
         until=Deadline.after(order.limits.deadline_s, clerk.clock) if order.limits.deadline_s else None,
-        guess=Guess(all_new=not held.replay),
+        guess=Guess(Expected.REPLAYED if held.replay else Expected.NEW),
         bad_rows=_bad_rows(clerk, order.job, held),
     )
     settler.hook(lambda: observer.began(source.name, source.size, held.position))
