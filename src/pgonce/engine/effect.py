@@ -89,9 +89,16 @@ class Effect:
         return {**self.types, RECORD: "json"} if self.record else dict(self.types)
 
     def _values(self, rows: Sequence[Row]) -> Iterator[tuple[object, ...]]:
+        columns = [(name, self.types.get(name, "text")) for name in self.columns]
         for row in rows:
-            own = (row.event_id, row.source, row.line, row.amount_cents)
-            values = tuple(_text(row.fields.get(name), self.types.get(name, "text"), name) for name in self.columns)
+            own, fields = (row.event_id, row.source, row.line, row.amount_cents), row.fields
+            # The fields of a CSV file are texts that are declared to be texts, nearly all of them.
+            values = [
+                value
+                if kind == "text" and type(value := fields.get(name)) is str
+                else _text(fields.get(name), kind, name)
+                for name, kind in columns
+            ]
             yield (*own, *values, canonical_json(dict(row.fields))) if self.record else (*own, *values)
 
     @staticmethod
