@@ -136,6 +136,10 @@ SECONDS ?= 60
 faults: .make/test ## a storm of kills, cuts and crashes for SECONDS=60, then the books have to be exact; ARGS="--seed 7"
 	@PYTHONPATH=tests $(BIN)/python tests/faults/storm.py --seconds $(SECONDS) $(ARGS)
 
+.PHONY: bench
+bench: .make/run ## measure pgonce beside bare COPY and write benchmarks/README.md; ARGS="--rows 100000 --rounds 3"
+	@$(BIN)/python -m benchmarks.bench $(ARGS)
+
 .PHONY: mutants
 mutants: .make/test ## plant known bugs in a copy, one at a time: the tests must catch each; ARGS="token" chooses by name
 	@$(BIN)/python tests/faults/mutants.py $(ARGS)

@@ -17,8 +17,8 @@ from pgonce.db.transaction import Transaction
 
 NULL = b"\xff\xff\xff\xff"
 
-_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_TRAILER = b"\xff\xff"
+HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+TRAILER = b"\xff\xff"
 _SIZE = struct.Struct(">i")
 
 
@@ -50,10 +50,10 @@ def copy_rows(transaction: Transaction, name: str, pieces: Iterable[bytes]) -> N
             transaction.connection.cursor() as cursor,
             cursor.copy(statement(name, transaction.schema)) as copy,
         ):
-            copy.write(_HEADER)
+            copy.write(HEADER)
             for piece in pieces:
                 copy.write(piece)
-            copy.write(_TRAILER)
+            copy.write(TRAILER)
     except psycopg.errors.UniqueViolation as error:
         if error.diag.constraint_name in OUR_KEYS and error.diag.schema_name == transaction.schema:
             raise KeyTaken(error.diag.constraint_name) from error
