@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from pgonce.db.staging import refuse_columns
 from pgonce.db.transaction import Transaction
+from pgonce.engine.ahead import reading_ahead
 from pgonce.engine.apply import Work
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.compare import Comparison
@@ -37,6 +39,9 @@ from pgonce.model.outcome import Counts
 from pgonce.model.report import RunReport, exit_code_of
 from pgonce.model.row import Row, RowReader
 from pgonce.sources import Input
+
+# Smaller chunks are read where they are written: handing them over would take longer than reading them.
+AHEAD_ROWS_MIN = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +228,11 @@ def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Ef
     if settler.limits.checkpoint == "all":
         settle_whole(settler, read, effect)
         return
-    for chunk in read():
-        with pace:
-            settler.settle(chunk)
+    ahead = reading_ahead(read()) if settler.limits.rows >= AHEAD_ROWS_MIN else nullcontext(read())
+    with ahead as coming:
+        for chunk in coming:
+            with pace:
+                settler.settle(chunk)
 
 
 def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...]) -> RunReport:
