@@ -25,6 +25,9 @@ _TOO_LONG_REASON = f"the record is longer than {MAX_RECORD_BYTES} bytes"
 class Delimited:
     """The CSV or TSV format of one input: its columns, and how its blocks become pieces."""
 
+    by_line = True
+    identity = None
+
     def __init__(self, options: ReadingOptions, columns: tuple[str, ...], header_end: int) -> None:
         self.columns: tuple[str, ...] | None = columns
         self._options = options
