@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -111,6 +111,39 @@ class Input:
         """
         return _Reading(self).skip_to(at)[0]
 
+    def bytes_from(self, offset: int) -> Callable[[int], bytes]:
+        """Return a function that reads the bytes from an offset on, up to a number of them; none at the end.
+
+        Nothing is hashed: who reads compares the digest that it comes to at the end, with `changed` for the answer.
+        Safe to re-run: every call is a reading of its own.
+        """
+        stream = self._stream()
+
+        def read(size: int) -> bytes:
+            try:
+                return stream.read(size)
+            except (InputUnreadable, ConfigurationError) as error:
+                raise self.changed() from error
+
+        while offset and (data := read(min(offset, BLOCK_BYTES))):
+            offset -= len(data)
+        return read
+
+    def changed(self) -> InputChanged:
+        """Make the error that says that the content is no longer the one that was opened."""
+        return InputChanged(
+            f"{self.name}: changed while it was read; rows already committed stay, run again on a file at rest"
+        )
+
+    def pieces_of(self, blocks: Iterator[Block], at: Position) -> Iterator[Piece]:
+        """Yield the pieces of blocks that begin at a position between two records. Safe to re-run: it only reads."""
+        return self._format.pieces(blocks, offset=at.offset, lines=at.lines)
+
+    @property
+    def header_end(self) -> int:
+        """The byte behind the header of a CSV or TSV file; 0 where there is none."""
+        return self._format.header_end if isinstance(self._format, Delimited) else 0
+
     def _from_within(self, at: Position) -> Iterator[Piece]:
         offset = 0
         for piece in self.pieces():
@@ -184,9 +217,7 @@ class _Reading:
         self._size += len(data)
         ended = not data
         if self._size > source.size or (ended and self._hasher.hexdigest() != source.digest):
-            raise InputChanged(
-                f"{source.name}: changed while it was read; rows already committed stay, run again on a file at rest"
-            )
+            raise source.changed()
         return data
 
     def skip_to(self, at: Position) -> tuple[Cursor, bytes]:
