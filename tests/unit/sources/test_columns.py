@@ -79,6 +79,16 @@ def test_any_bytes_are_read_the_same_in_both_ways(data: bytes, block: int) -> No
     nasty.check_same(data, nasty.DEFINITIONS[0], options, block=block, odd=min(block, 32))
 
 
+@pytest.mark.parametrize("size", [511, 512, 513, 262_130, 262_140, 262_141, 262_150])
+@pytest.mark.parametrize("place", [0, 2])
+def test_what_is_too_long_is_refused_at_the_same_size_in_both_ways(size: int, place: int) -> None:
+    row = ["a", "5", "n", "o"]
+    row[place] = "x" * size
+    data = b"id,amount,note,other\nb,6,n,o\n" + ",".join(row).encode() + b"\nc,7,n,o\n"
+    for definition in nasty.DEFINITIONS[:3]:
+        nasty.check_same(data, definition, {}, block=2**21, odd=64)
+
+
 def reader_of(source: Input, **definition: Any) -> RowReader:
     return RowReader(Definition(**{"key": ("id",), "amount": "amount"} | definition).resolved(source.columns), "")
 
