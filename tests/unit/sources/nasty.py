@@ -18,7 +18,8 @@ from pgonce.sources import Input, columns
 from unit.sources.source_reading import content
 
 IDS = [
-    "1", "a", "P-7", "007", "", " b", "b ", "b\xa0", "\xe9", "e\u0301", "x" * 513, "y" * 512, "\u65e5" * 171, "\U0001f600",
+    "1", "a", "P-7", "007", "", " b", "b ", "b\xa0", "\xe9", "e\u0301", "x" * 513, "y" * 512,
+    "\u65e5" * 171, "\U0001f600",
     'a"b', "a\\b",
 ]  # fmt: skip
 AMOUNTS = [
