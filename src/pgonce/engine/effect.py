@@ -115,6 +115,8 @@ class Effect:
 def _text(value: object, kind: str, column: str) -> str | None:
     """Write a field for COPY: by its declared type, JSON scalars as their text, objects and arrays as JSON.
 
+    Floats and binary values, which only Parquet has and only columns outside of the payload may hold, are written as
+    PostgreSQL reads them.
     A timestamp without an offset is taken as UTC: what a row means must not depend on a session's time zone.
     """
     if kind != "text":
@@ -129,4 +131,8 @@ def _text(value: object, kind: str, column: str) -> str | None:
         return value
     if isinstance(value, int | Decimal) and kind != "json":
         return str(value)
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, bytes):
+        return rf"\x{value.hex()}"
     return canonical_json(value, field=column)

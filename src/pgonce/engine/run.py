@@ -109,6 +109,7 @@ def _enter(clerk: Clerk, source: Input, order: Order) -> tuple[StoredJob, Regist
         identity = Identity.of(source, stored, kind=order.kind, source_text=order.source)
         return stored, register(transaction, identity, also=order.also)
 
+    require_identity(order.definition, source)
     if source.columns is not None:
         require_columns(order.definition.missing_from(source.columns), source)
     if order.effect is not None and order.kind == "apply":
@@ -123,6 +124,18 @@ def require_columns(missing: Sequence[str], source: Input) -> None:
         raise ConfigurationError(
             f"{source.name} has no column {', '.join(map(repr, missing))}; its columns are "
             f"{', '.join(map(repr, source.columns or ()))}"
+        )
+
+
+def require_identity(definition: Definition, source: Input) -> None:
+    """Raise ConfigurationError if the input's format says what identifies an event, and the definition another way."""
+    if source.identity is None:
+        return
+    source_column, key = source.identity
+    if (definition.source_column, definition.key) != (source_column, (key,)):
+        raise ConfigurationError(
+            f"{source.name}: a CloudEvent is identified by its source and its id; say --key {key} --source-column "
+            f"{source_column}. Events that are known by other fields can be read one a line with --format ndjson"
         )
 
 
