@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgonce.engine.encoding import encode
+from pgonce.engine.batch import RowBatch, Stamp
 from pgonce.model.cursor import Cursor
 from pgonce.model.definition import Definition
 from pgonce.model.row import Row, RowReader
@@ -62,9 +62,10 @@ def premade(source: Input, *, is_sorted: bool) -> Iterator[tuple[list[bytes], li
         rows = [row for piece in pieces if isinstance(row := _read(reader, piece), Row)]
     if is_sorted:
         rows.sort(key=lambda row: row.event_id)
+    stamp = Stamp(job=JOB, run_id=1, epoch=1, adopted=False)
     for start in range(0, len(rows), CHUNK_ROWS):
-        encoded = encode(rows[start : start + CHUNK_ROWS], {}, job=JOB, run_id=1, epoch=1, adopted=False)
-        yield list(encoded.events), list(encoded.effects or ())
+        batch = RowBatch(rows[start : start + CHUNK_ROWS])
+        yield list(batch.events(stamp)), list(batch.effects(stamp))
 
 
 def _read(reader: RowReader, piece: object) -> object:

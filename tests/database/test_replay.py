@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from database.jobs import Desk, Watching, make_order, soon
 from database.test_fast_path import MANY, replayed, rows_of, statements_of
 from pgonce.db.arrays import bigint_array, text_array
-from pgonce.engine.replay import digest_of
+from pgonce.engine.batch import RowBatch
 from pgonce.errors import InvariantBroken
 from pgonce.model.row import Row
 
@@ -49,7 +49,7 @@ def test_the_hash_is_the_server_s(desk: Desk) -> None:
                 rows=len(rows),
                 payload_bytes=1000,
             )
-        assert found == (digest_of(rows), len(rows), 1, 1, True)
+        assert found == (RowBatch(rows).digest(), len(rows), 1, 1, True)
 
     check()
 
@@ -58,7 +58,9 @@ def test_the_hash_is_the_server_s(desk: Desk) -> None:
 def test_other_rows_have_another_hash(events: list[tuple[str, int, str]], data: Any) -> None:
     """Moving a character from one field or row to the next makes other bytes to hash."""
     others = data.draw(st.lists(st.tuples(TEXTS, st.integers(0, 9), TEXTS), max_size=3))
-    assert (digest_of([row(*one) for one in events]) == digest_of([row(*one) for one in others])) == (events == others)
+    assert (RowBatch([row(*one) for one in events]).digest() == RowBatch([row(*one) for one in others]).digest()) == (
+        events == others
+    )
 
 
 def test_arrays_are_what_the_server_reads(desk: Desk) -> None:

@@ -25,7 +25,7 @@ from faults.harness import CUT_AFTER, CUT_BEFORE, KILL_AFTER, KILL_BEFORE, Fault
 from faults.invariants import check, fingerprint, judge
 from pgonce.crashtest.boundary import Boundary
 from pgonce.db.transaction import Transaction
-from pgonce.engine import fast, settle
+from pgonce.engine import fast, run, settle
 from pgonce.engine.effect import Effect
 from pgonce.model.row import Row
 from servers_plugin import AnyServer, create_database, drop_database
@@ -86,10 +86,10 @@ def _prepared(server: AnyServer, template: str, scenario: Scenario, folder: str)
 
 
 def _copying(plant: Callable[[], None]) -> Callable[[], None]:
-    """Have the fewest events claimed by COPY, in the process of the command."""
+    """Have the fewest events claimed by COPY, and read as columns, in the process of the command."""
 
     def planted() -> None:
-        fast.COPY_ROWS_MIN = 1
+        fast.COPY_ROWS_MIN = run.AHEAD_ROWS_MIN = 1
         plant()
 
     return planted

@@ -16,7 +16,7 @@ _SIZE = struct.Struct(">i")
 _BIGINT = struct.Struct(">iq")
 _HEAD = struct.Struct(">iiiii")
 _NULL = _SIZE.pack(-1)
-_TEXT_OID, _BIGINT_OID = 25, 20
+TEXT_OID, BIGINT_OID = 25, 20
 
 
 class TextArray(bytes):
@@ -29,7 +29,7 @@ class BigintArray(bytes):
 
 def text_array(values: Sequence[str | None]) -> TextArray:
     """Encode texts and nulls. Safe to re-run: a pure function."""
-    size, parts = _SIZE.pack, [_head(len(values), _TEXT_OID)]
+    size, parts = _SIZE.pack, [head(len(values), TEXT_OID)]
     for value in values:
         if value is None:
             parts.append(_NULL)
@@ -42,11 +42,14 @@ def text_array(values: Sequence[str | None]) -> TextArray:
 def bigint_array(values: Sequence[int]) -> BigintArray:
     """Encode whole numbers of 64 bits. Safe to re-run: a pure function."""
     pack = _BIGINT.pack
-    return BigintArray(_head(len(values), _BIGINT_OID) + b"".join(pack(8, value) for value in values))
+    return BigintArray(head(len(values), BIGINT_OID) + b"".join(pack(8, value) for value in values))
 
 
-def _head(length: int, oid: int) -> bytes:
-    """Say how many dimensions there are, that there may be nulls, of which type, how many, and from which index on."""
+def head(length: int, oid: int) -> bytes:
+    """Begin an array: how many dimensions it has, that it may hold nulls, of which type, how many, from which index on.
+
+    Safe to re-run: a pure function.
+    """
     return _HEAD.pack(1, 1, oid, length, 1)
 
 

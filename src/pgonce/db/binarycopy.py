@@ -111,6 +111,23 @@ def whole(columns: Sequence[Column], count: int) -> bytes:
     return b"".join((HEADER, rows(columns, count), TRAILER))
 
 
+def elements(array: pa.Array) -> bytes:
+    """Write an array of text or 64-bit integers as the elements of a binary array: each its length, then its bytes.
+
+    Safe to re-run: a pure function.
+    """
+    if not len(array):
+        return b""
+    pieces = _Pieces(len(array))
+    if pa.types.is_string(array.type):
+        pieces.varying(array.cast(pa.binary()))
+    else:
+        fixed = _fixed(array)
+        pieces.constant(struct.pack("!i", fixed.shape[1]))
+        pieces.matrix(fixed)
+    return pieces.joined()
+
+
 def key_order(source: pa.Array, event_id: pa.Array) -> pa.Array | None:
     """Return the order of rows by source and then by id, bytewise, as indices; None if it is the order they have.
 

@@ -48,11 +48,15 @@ class Work:
 
 @dataclass(slots=True)
 class Settled:
-    """What one chunk came to; ``applied`` are the rows whose effect is due in this transaction."""
+    """What one chunk came to; ``applied`` are the rows whose effect is due in this transaction.
+
+    ``copied`` is the number of those that were written as columns, and are not among ``applied``.
+    """
 
     rows: int = 0
     cents: int = 0
     applied: list[Row] = field(default_factory=list)
+    copied: int = 0
     findings: list[Finding] = field(default_factory=list)
     refused: list[tuple[Row, str]] = field(default_factory=list)
     already: Tally = field(default_factory=Tally)

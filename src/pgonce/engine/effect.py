@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from pgonce.db import failure, staging
 from pgonce.db.transaction import Transaction
+from pgonce.engine.batch import ColumnBatch
 from pgonce.errors import ConfigurationError
 from pgonce.model.canonical import canonical_json, declared
 from pgonce.model.row import Row
@@ -51,7 +52,7 @@ class Effect:
     types: Mapping[str, str]
     record: bool = False
 
-    def apply(self, transaction: Transaction, rows: Sequence[Row]) -> None:
+    def apply(self, transaction: Transaction, rows: Sequence[Row] | ColumnBatch) -> None:
         """Run the scripts over these rows in the open transaction.
 
         Safe to re-run: it is part of the chunk's transaction, and only sees rows that are applied in it.
@@ -64,9 +65,17 @@ class Effect:
         """Make the relation ``chunk``, empty, in the open transaction."""
         staging.create(transaction, self._columns, self._types)
 
-    def add(self, transaction: Transaction, rows: Sequence[Row]) -> None:
+    def add(self, transaction: Transaction, rows: Sequence[Row] | ColumnBatch) -> None:
         """Put rows into the relation ``chunk``."""
-        staging.fill(transaction, self._columns, self._values(rows))
+        if isinstance(rows, Sequence):
+            staging.fill(transaction, self._columns, self._values(rows))
+        else:
+            staging.copy(transaction, self._columns, rows.staged(self.columns))
+
+    @property
+    def takes_columns(self) -> bool:
+        """Say whether rows may come as columns: the file's fields as the texts that they are there."""
+        return not self.record and all(kind == "text" for kind in self.types.values())
 
     def finish(self, transaction: Transaction) -> None:
         """Run the scripts over what the relation holds, and make sure that the transaction is still the same."""

@@ -15,6 +15,7 @@ from pgonce.db.staging import refuse_columns
 from pgonce.db.transaction import Transaction
 from pgonce.engine.ahead import reading_ahead
 from pgonce.engine.apply import Work
+from pgonce.engine.batch import ColumnBatch, Columns
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.compare import Comparison
 from pgonce.engine.counting import cluster_identity, count_run, count_start, count_used_up, replayed_open
@@ -24,7 +25,7 @@ from pgonce.engine.job import StoredJob, declare, fix_columns
 from pgonce.engine.ownership import Claim, acquire, owner_name, release
 from pgonce.engine.pace import Pace
 from pgonce.engine.position import Held, PositionLost, PositionReset, require_stored, reread
-from pgonce.engine.reading import chunks
+from pgonce.engine.reading import chunks, columns
 from pgonce.engine.register import Identity, RegisteredRun, changed_under_name, register
 from pgonce.engine.settle import Settler
 from pgonce.engine.whole import settle_whole
@@ -166,7 +167,7 @@ def _known_fields(definition: Definition) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*definition.named_columns, *(definition.columns or ()))))
 
 
-def _no_effect(_transaction: Transaction, _rows: Sequence[Row]) -> None:
+def _no_effect(_transaction: Transaction, _rows: Sequence[Row] | ColumnBatch) -> None:
     """The built-in ledger is written with the events; there is nothing else to do."""
 
 
@@ -234,9 +235,11 @@ def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Ef
     """Settle the input from the held position to its end. Raises PositionReset when acknowledged commits are gone."""
     pace = Pace(settler.limits, settler.clerk.clock)
 
-    def read() -> Iterator[Chunk]:
+    by_columns = settler.limits.rows >= AHEAD_ROWS_MIN and (effect is None or effect.takes_columns)
+
+    def read() -> Iterator[Chunk | Columns]:
         begin = Cursor.start() if settler.held.replay else source.cursor(settler.held.position)
-        return chunks(source, reader, begin, pace.rows)
+        return (columns if by_columns else chunks)(source, reader, begin, pace.rows)
 
     if settler.limits.checkpoint == "all":
         settle_whole(settler, read, effect)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Transaction
-from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, refuse_row
+from pgonce.engine.apply import Redo, Settled, Work, refuse_row
+from pgonce.engine.batch import ColumnBatch, Columns
 from pgonce.engine.bookkeeping import MISSING_RIGHT, Clerk
-from pgonce.engine.fast import Guess
+from pgonce.engine.fast import Guess, apply_part
 from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
 from pgonce.errors import ConfigurationError, EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
@@ -62,7 +63,7 @@ class Settler:
     work: Work
     held: Held
     limits: Limits
-    effect: Callable[[Transaction, Sequence[Row]], None]
+    effect: Callable[[Transaction, Sequence[Row] | ColumnBatch], None]
     observer: Observer
     interrupted: Callable[[], bool]
     until: Deadline | None = None
@@ -70,7 +71,7 @@ class Settler:
     bad_rows: int = 0
     refused_events: int = 0
 
-    def settle(self, chunk: Chunk) -> None:
+    def settle(self, chunk: Chunk | Columns) -> None:
         """Settle every row of a chunk, moving the position past it.
 
         Raises StopRequested, EffectFailed, Retryable, LeaseLost or OutcomeUnknown with the position before the row that
@@ -83,29 +84,27 @@ class Settler:
             try:
                 self.until_committed(part.first_line, *self._applying(part))
             except _BadRow as bad:
-                self._stop_at(part, bad)
+                self._stop_at(part.by_row(), bad)
             except Unsettled as unsettled:
-                if len(part.entries) > 1:
-                    earlier, later = part.halves()
+                if part.size > 1:
+                    earlier, later = part.by_row().halves()
                     parts += [later, earlier]
                 else:
-                    self._refuse(part, unsettled)
+                    self._refuse(part.by_row(), unsettled)
 
-    def _applying(self, part: Chunk) -> tuple[Body, Callable[[], int]]:
+    def _applying(self, part: Chunk | Columns) -> tuple[Body, Callable[[], int]]:
         """Give the body that applies a part, and how often it may be tried: an event alone has its budget as well."""
         last = Settled()
 
         def body(transaction: Transaction) -> tuple[Settled, Position]:
             nonlocal last
             last = Settled()
-            apply_chunk(
-                transaction, self.work, part, lambda rows: self.effect(transaction, rows), last, self.guess.settle
-            )
+            apply_part(transaction, self.work, part, lambda rows: self.effect(transaction, rows), last, self.guess)
             self._check_bad_rows(part, last)
             return last, part.end.position
 
         def allowed() -> int:
-            if len(part.entries) > 1 or last.attempts_left is None:
+            if part.size > 1 or last.attempts_left is None:
                 return self.limits.attempts
             return min(self.limits.attempts, last.attempts_left)
 
@@ -223,12 +222,12 @@ class Settler:
         except Exception:  # noqa: BLE001 - who looks on cannot break a job
             return
 
-    def _check_bad_rows(self, part: Chunk, settled: Settled) -> None:
+    def _check_bad_rows(self, part: Chunk | Columns, settled: Settled) -> None:
         """Before COMMIT: does one of these rows end the run? Raises _BadRow for the first that does."""
         ending = self.ending_row(settled, self.bad_rows)
         if ending is not None:
             line, reason = ending
-            index = next(number for number, entry in enumerate(part.entries) if entry.row.line == line)
+            index = next(number for number, entry in enumerate(part.by_row().entries) if entry.row.line == line)
             raise _BadRow(index, f"line {line}: {reason}")
 
     def ending_row(self, settled: Settled, before: int) -> tuple[int, str] | None:
@@ -312,7 +311,7 @@ def _step(settled: Settled, position: Position) -> Step:
     return Step(
         position=position,
         rows=settled.rows,
-        applied=len(settled.applied),
+        applied=len(settled.applied) + settled.copied,
         already=settled.already.rows,
         failed=settled.failed_again.rows + len(settled.refused),
         conflict=kinds.count("conflict"),

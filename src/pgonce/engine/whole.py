@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Settled, apply_chunk
+from pgonce.engine.batch import Columns
 from pgonce.engine.effect import Effect
 from pgonce.engine.settle import INTERRUPTED, Settler, Unsettled
 from pgonce.errors import EffectFailed, Interrupted, Retryable, StopRequested
@@ -16,7 +17,7 @@ from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
 
 
-def settle_whole(settler: Settler, read: Callable[[], Iterator[Chunk]], effect: Effect | None) -> None:
+def settle_whole(settler: Settler, read: Callable[[], Iterator[Chunk | Columns]], effect: Effect | None) -> None:
     """Settle all chunks that ``read`` yields in one transaction; it is called again for every attempt.
 
     Raises StopRequested at a row that the limits do not allow, EffectFailed when the effect refuses the rows: nothing
@@ -39,13 +40,15 @@ def settle_whole(settler: Settler, read: Callable[[], Iterator[Chunk]], effect: 
 
 
 def _apply_all(
-    transaction: Transaction, settler: Settler, chunks: Iterator[Chunk], effect: Effect | None
+    transaction: Transaction, settler: Settler, chunks: Iterator[Chunk | Columns], effect: Effect | None
 ) -> tuple[Settled, Position]:
     total, position, begun, bad = Settled(), settler.held.position, False, settler.bad_rows
     for chunk in chunks:
         if settler.interrupted():
             raise Interrupted(INTERRUPTED)
-        settled = apply_chunk(transaction, settler.work, chunk, lambda _rows: None, settle_firsts=settler.guess.ask)
+        settled = apply_chunk(
+            transaction, settler.work, chunk.by_row(), lambda _rows: None, settle_firsts=settler.guess.ask
+        )
         ending = settler.ending_row(settled, bad)
         if ending is not None:
             raise StopRequested(

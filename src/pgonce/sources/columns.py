@@ -32,6 +32,8 @@ ODD_BYTES = 64 * 1024
 # Rows that were read one by one are given on at this number, and so are bytes without a row.
 ROWS_MAX = 10_000
 CARRIED_BYTES_MAX = 1 << 20
+# More rows than a block can hold.
+MOST_ROWS = BLOCK_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +62,15 @@ class Block:
         return len(self.line)
 
 
-def column_blocks(source: Input, reader: RowReader, begin: Cursor) -> Iterator[Block]:
+def column_blocks(
+    source: Input, reader: RowReader, begin: Cursor, rows_max: Callable[[], int] = lambda: MOST_ROWS
+) -> Iterator[Block]:
     """Yield the input's rows from a place on, which is its beginning or lies behind a row; the last block ends at the
-    end of the input, and is there also if it holds no row.
+    end of the input, and is there also if it holds no row. A block has at most ``rows_max()`` rows.
 
     Raises InputChanged as `Input.pieces` does. Safe to re-run: it only reads.
     """
-    return _Blocks(source, reader, begin).blocks()
+    return _Blocks(source, reader, begin, rows_max).blocks()
 
 
 class _Tap:
@@ -106,8 +110,9 @@ class _Tap:
 class _Blocks:
     """One reading of an input."""
 
-    def __init__(self, source: Input, reader: RowReader, begin: Cursor) -> None:
+    def __init__(self, source: Input, reader: RowReader, begin: Cursor, rows_max: Callable[[], int]) -> None:
         self._source = source
+        self._rows_max = rows_max
         self._reader = reader
         self._at = begin
         self._carried: list[bytes] = []  # bytes without a row, which belong to the row that follows them
@@ -171,9 +176,14 @@ class _Blocks:
         last = self._tap.ended and size == len(self._tap.waiting)
         options = self._source.options
         layout = layout_of(body, delimiter=options.delimiter or ",", quotechar=options.quotechar, last=last)
+        most, whole = self._rows_max(), True
+        if layout is not None and len(layout.starts) > most:
+            body, whole = body[: layout.starts[most]], False
+            layout = layout_of(body, delimiter=options.delimiter or ",", quotechar=options.quotechar, last=False)
         block = None if layout is None else self._fast(body, layout)
         if block is not None:
-            self._size = min(BLOCK_BYTES, self._size * 4)
+            # Where the rows are the limit, the next block is about as long as this one.
+            self._size = min(BLOCK_BYTES, self._size * 4 if whole else len(body) * 5 // 4)
             yield block
         elif size > ODD_BYTES:
             self._size = ODD_BYTES
@@ -207,7 +217,7 @@ class _Blocks:
             entries.append(Entry(raw, self._reader.read(piece)))
             self._carried, carried_bytes = [], 0
             size += len(raw)
-            if len(entries) >= ROWS_MAX or size >= BLOCK_BYTES:
+            if len(entries) >= min(ROWS_MAX, self._rows_max()) or size >= BLOCK_BYTES:
                 yield self._block(entries)
                 entries, size = [], 0
             if place >= until:

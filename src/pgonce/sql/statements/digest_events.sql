@@ -1,11 +1,12 @@
--- Hash what is stored between two ids, of one job and source: amount, sizes, id and payload of each event in key order.
--- `pgonce.engine.replay` makes the same hash of the rows it has. No more events are looked at than it has rows, and one.
+-- Hash what is stored between two ids, of one job and source: amount, id and payload of each event in key order, written
+-- as rows of a binary COPY, of which no two lists are the same bytes. `pgonce.engine.batch` makes the same hash of the rows
+-- it has. No more events are looked at than it has rows, and one.
 -- Lock: none. `completed` is final and so is its payload: it may be recognised without a lock.
 -- Zero rows: never. One row with the hash, null if there are none; payloads longer than its longest are left out of it.
 select
     sha256(string_agg(
-        int8send(e.amount_cents) || int4send(octet_length(e.event_id)) || int4send(octet_length(e.payload))
-        || textsend(e.event_id) || textsend(e.payload), ''::bytea order by e.event_id
+        '\x000300000008'::bytea || int8send(e.amount_cents) || int4send(octet_length(e.event_id)) || textsend(e.event_id)
+        || int4send(octet_length(e.payload)) || textsend(e.payload), ''::bytea order by e.event_id
     ) filter (where octet_length(e.payload) <= %(payload_bytes)s::integer)) as digest,
     count(*) as events, min(e.run_id) as first_run, max(e.run_id) as last_run,
     bool_and(e.status = 'completed') as all_completed
