@@ -69,7 +69,7 @@ class Guess:
             raise
 
     def ask(self, transaction: Transaction, work: Work, settled: Settled, rows: Sequence[Row]) -> None:
-        """Settle rows as ``settle`` does, always asking first: for a transaction too long to be done again lightly.
+        """Settle rows as ``settle`` does, always asking first.
 
         Safe to re-run: yes.
         """
@@ -79,7 +79,7 @@ class Guess:
         self._learn(known, len(rows), settled.already.rows)
 
     def settle_columns(
-        self, transaction: Transaction, work: Work, settled: Settled, columns: Columns
+        self, transaction: Transaction, work: Work, settled: Settled, columns: Columns, *, asking: bool
     ) -> ColumnBatch | None:
         """Settle a chunk of columns in the open transaction, and return what was applied of it.
 
@@ -90,7 +90,7 @@ class Guess:
         batch = columns.batch(adopt=work.adopt) if self.may_copy else None
         if batch is None or batch.rows < COPY_ROWS_MIN:
             return None
-        applied = self._columns(transaction, work, settled, batch)
+        applied = self._columns(transaction, work, settled, batch, asking)
         if applied is None:
             return None
         settled.rows += columns.size
@@ -100,9 +100,9 @@ class Guess:
         return applied
 
     def _columns(
-        self, transaction: Transaction, work: Work, settled: Settled, batch: ColumnBatch
+        self, transaction: Transaction, work: Work, settled: Settled, batch: ColumnBatch, asking: bool
     ) -> ColumnBatch | None:
-        if self.expected is Expected.NEW:
+        if self.expected is Expected.NEW and not asking:
             try:
                 self._copy(transaction, work, batch)
             except Redo:
@@ -174,20 +174,23 @@ def apply_part(
     effect: Callable[[Sequence[Row] | ColumnBatch], None],
     settled: Settled,
     guess: Guess,
+    *,
+    asking: bool = False,
 ) -> None:
     """Settle every row of a chunk in the open transaction: as columns if it has them and may be, else row by row.
 
-    ``effect`` and ``settled`` are those of ``apply_chunk``. Raises Redo as ``Guess.settle`` does.
+    ``effect`` and ``settled`` are those of ``apply_chunk``. ``asking`` has nothing written without asking first: for a
+    transaction too long to be done again lightly. Raises Redo as ``Guess.settle`` does.
     Safe to re-run: yes; what was settled before is a replay.
     """
     if not isinstance(part, Chunk):
-        applied = guess.settle_columns(transaction, work, settled, part)
+        applied = guess.settle_columns(transaction, work, settled, part, asking=asking)
         if applied is not None:
             if applied.rows:
                 effect(applied)
             write_findings(transaction, work, settled.findings)
             return
-    apply_chunk(transaction, work, part.by_row(), effect, settled, guess.settle)
+    apply_chunk(transaction, work, part.by_row(), effect, settled, guess.ask if asking else guess.settle)
 
 
 def sift(transaction: Transaction, work: Work, batch: ColumnBatch) -> tuple[Sequence[int], Tally] | None:
