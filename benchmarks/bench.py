@@ -72,9 +72,13 @@ def _of_items(bench: Bench, source: Input) -> Actions:
 
 def written(title: str, lines: list[Line]) -> str:
     """Write a table in Markdown."""
-    names = "| | rows/s | of the floor | WAL bytes a row | peak of the client, MiB |\n|---|--:|--:|--:|--:|\n"
+    names = (
+        "| | rows/s | of the floor | CPU of the client, us a row | of the server | WAL bytes a row "
+        "| peak of the client, MiB |\n|---|--:|--:|--:|--:|--:|--:|\n"
+    )
     return f"### {title}\n\n{names}" + "".join(
-        f"| {line.name} | {line.rate:,.0f} | {line.ratio:.2f} | {line.wal_bytes:,.0f} | {line.peak_mib:,.0f} |\n"
+        f"| {line.name} | {line.rate:,.0f} | {line.ratio:.2f} | {line.client_us:.1f} | {line.server_us:.1f} "
+        f"| {line.wal_bytes:,.0f} | {line.peak_mib:,.0f} |\n"
         for line in lines
     )
 
@@ -100,7 +104,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="print only, leave README.md as it is")
     given = parser.parse_args()
     with server.scratch(settings=SETTINGS) as scratch, tempfile.TemporaryDirectory(prefix="pgonce-bench-") as folder:
-        bench = Bench(scratch.dsn)
+        bench = Bench(scratch.dsn, scratch.postmaster_pid)
         parts = []
         for rows in given.rows:
             for title, lines in tables(bench, Path(folder), rows, given.rounds):
