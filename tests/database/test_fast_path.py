@@ -261,7 +261,7 @@ def test_where_copy_is_refused_the_rows_are_inserted(desk: Desk) -> None:
     try:
         desk.clerk.session.connect(soon(desk.clerk)).execute(f"set session authorization {role}")
         ran = statements_of(desk, lambda: desk.run(desk.csv(rows_of(range(MANY))), order=make_order()))
-        assert (ran.count("copy_events"), ran.count("insert_events")) == (1, 1)
+        assert (ran.count("copy_events"), ran.count("insert_events")) == (0, 1)
         assert len(desk.effects()) == MANY
     finally:
         desk.clerk.session.close()

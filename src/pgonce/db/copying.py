@@ -30,10 +30,6 @@ class KeyTaken(Exception):
         self.constraint = constraint
 
 
-class CopyRefused(Exception):
-    """The server does not take a COPY where it may take an insert, as under row security."""
-
-
 def field(value: bytes) -> bytes:
     """Encode a field: its size, then its bytes. Safe to re-run: a pure function."""
     return _SIZE.pack(len(value)) + value
@@ -42,7 +38,7 @@ def field(value: bytes) -> bytes:
 def copy_rows(transaction: Transaction, name: str, pieces: Iterable[bytes]) -> None:
     """Run a COPY of ``sql/statements`` with encoded rows, given in pieces of any size.
 
-    Raises KeyTaken for a key of pgonce, known by its name and schema, CopyRefused where COPY itself is refused.
+    Raises KeyTaken for a key of pgonce, known by its name and schema.
     Safe to re-run: in another transaction only, this one has failed then.
     """
     try:
@@ -58,5 +54,3 @@ def copy_rows(transaction: Transaction, name: str, pieces: Iterable[bytes]) -> N
         if error.diag.constraint_name in OUR_KEYS and error.diag.schema_name == transaction.schema:
             raise KeyTaken(error.diag.constraint_name) from error
         raise
-    except psycopg.errors.FeatureNotSupported as error:
-        raise CopyRefused(str(error)) from error

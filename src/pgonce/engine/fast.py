@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pgonce.db.copying import CopyRefused, KeyTaken, copy_rows
+from pgonce.db.copying import KeyTaken, copy_rows
 from pgonce.db.failure import EFFECT_KEY
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, claim, settle_rows, write_findings
@@ -45,7 +45,7 @@ class Expected(Enum):
 class Guess:
     """Settles rows in the way that what came before makes seem the best. A wrong guess costs time and nothing else.
 
-    ``may_copy`` says whether COPY has not been refused yet, ``misses`` how many batches in turn were replayed and had
+    ``may_copy`` says whether COPY may be used, ``misses`` how many batches in turn were replayed and had
     another hash all the same.
     """
 
@@ -162,9 +162,6 @@ class Guess:
             # An effect where no event was found is a broken promise: the exact path's insert says so.
             self.may_copy = self.may_copy and taken.constraint != EFFECT_KEY
             raise Redo from taken
-        except CopyRefused as refused:
-            self.may_copy = False
-            raise Redo from refused
 
 
 def apply_part(

@@ -86,7 +86,7 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         observer=observer,
         interrupted=interrupted,
         until=Deadline.after(order.limits.deadline_s, clerk.clock) if order.limits.deadline_s else None,
-        guess=Guess(Expected.REPLAYED if held.replay else Expected.NEW),
+        guess=_guess(clerk, held),
         bad_rows=_bad_rows(clerk, order.job, held),
     )
     settler.hook(lambda: observer.began(source.name, source.size, held.position))
@@ -205,6 +205,12 @@ def _work(order: Order, stored: StoredJob, run_id: int, epoch: int) -> Work:
         attempt_budget=stored.attempt_budget,
         comparison=Comparison(stored.definition, order.redact),
     )
+
+
+def _guess(clerk: Clerk, held: Held) -> Guess:
+    """Take the events of a finished input to be stored, others to be new; ask the server whether it would take COPY."""
+    [(allowed,)] = clerk.do(lambda tx: tx.rows("copy_allowed", schema=tx.schema), commit=False)
+    return Guess(Expected.REPLAYED if held.replay else Expected.NEW, may_copy=bool(allowed))
 
 
 def _bad_rows(clerk: Clerk, job: str, held: Held) -> int:
