@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import psycopg
 
-from pgonce.db.failure import OUR_KEYS
+from pgonce.db.failure import EVENT_KEY
 from pgonce.db.statements import statement
 from pgonce.db.transaction import Transaction
 
@@ -23,11 +23,7 @@ _SIZE = struct.Struct(">i")
 
 
 class KeyTaken(Exception):
-    """A row with this key is stored already, by the name of pgonce's ``constraint``; the transaction has failed."""
-
-    def __init__(self, constraint: str) -> None:
-        super().__init__(constraint)
-        self.constraint = constraint
+    """An event with this key is stored already; the transaction has failed."""
 
 
 def field(value: bytes) -> bytes:
@@ -38,7 +34,8 @@ def field(value: bytes) -> bytes:
 def copy_rows(transaction: Transaction, name: str, pieces: Iterable[bytes]) -> None:
     """Run a COPY of ``sql/statements`` with encoded rows, given in pieces of any size.
 
-    Raises KeyTaken for a key of pgonce, known by its name and schema.
+    Raises KeyTaken for an event's key, known by its name and schema. An effect's is no such case: an effect where no
+    event was is a broken promise, and said as such.
     Safe to re-run: in another transaction only, this one has failed then.
     """
     try:
@@ -51,6 +48,6 @@ def copy_rows(transaction: Transaction, name: str, pieces: Iterable[bytes]) -> N
                 copy.write(piece)
             copy.write(TRAILER)
     except psycopg.errors.UniqueViolation as error:
-        if error.diag.constraint_name in OUR_KEYS and error.diag.schema_name == transaction.schema:
-            raise KeyTaken(error.diag.constraint_name) from error
+        if error.diag.constraint_name == EVENT_KEY and error.diag.schema_name == transaction.schema:
+            raise KeyTaken from error
         raise

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pgonce.db.copying import KeyTaken, copy_rows
-from pgonce.db.failure import EFFECT_KEY
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, claim, settle_rows, write_findings
 from pgonce.engine.batch import Batch, ColumnBatch, Columns, RowBatch, Stamp
@@ -159,8 +158,6 @@ class Guess:
             if not work.adopt:
                 copy_rows(transaction, "copy_effects", batch.effects(stamp))
         except KeyTaken as taken:
-            # An effect where no event was found is a broken promise: the exact path's insert says so.
-            self.may_copy = self.may_copy and taken.constraint != EFFECT_KEY
             raise Redo from taken
 
 
