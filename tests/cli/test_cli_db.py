@@ -28,9 +28,9 @@ def test_init_then_migrate_then_doctor(empty_database: str) -> None:
     """Each says what it did, and a second time that there was nothing to do; doctor finds nothing: exit 0."""
     steps = [pgonce("db", name, "--dsn", empty_database) for name in ("init", "init", "migrate", "doctor")]
     assert [step.returncode for step in steps] == [0, 0, 0, 0], steps
-    nothing = "schema 'pgonce' is there at version 1; there was nothing to do\n"
+    nothing = "schema 'pgonce' is there at version 2; there was nothing to do\n"
     assert [step.stdout for step in steps[:3]] == [
-        "schema 'pgonce' is at version 1; applied: 0001 initial\n",
+        "schema 'pgonce' is at version 2; applied: 0001 initial, 0002 set_reference\n",
         nothing,
         nothing,
     ]
@@ -38,11 +38,23 @@ def test_init_then_migrate_then_doctor(empty_database: str) -> None:
     assert all("using the database" in step.stderr for step in steps)
 
 
+def test_the_other_reference_is_asked_for_by_name(empty_database: str) -> None:
+    """`--reference row` at init, back by migrate; init alone does not change it, and each says which is in force."""
+    row, to_set = (("--dsn", empty_database, "--reference", kind) for kind in ("row", "set"))
+    assert pgonce("db", "init", *row).stdout.endswith("effects refer to their events by: row\n")
+    refused = pgonce("db", "init", *to_set)
+    assert (refused.returncode, "pgonce db migrate --reference set" in refused.stderr) == (78, True)
+    assert pgonce("db", "migrate", *to_set).stdout.endswith("effects refer to their events by: set\n")
+    assert pgonce("db", "init", "--dsn", empty_database, "--reference", "none").returncode == 2
+    assert "add constraint effect_event_fkey" in pgonce("db", "sql", "--since", "2", "--reference", "row").stdout
+
+
 def test_json_has_stable_keys(empty_database: str) -> None:
     """What a program reads from init, migrate and doctor."""
     made = json.loads(pgonce("db", "init", "--dsn", empty_database, "--schema", "Mine", "--json", "-q").stdout)
     assert made.pop("database").startswith("database ")
-    assert made == {"schema": "Mine", "before": 0, "after": 1, "applied": ["0001 initial"]}
+    applied = ["0001 initial", "0002 set_reference"]
+    assert made == {"schema": "Mine", "before": 0, "after": 2, "applied": applied, "reference": "set"}
     execute(empty_database, 'alter table "Mine".event add column extra integer')
     done = pgonce("db", "doctor", "--dsn", empty_database, "--schema", "Mine", "--json", "-q")
     found = json.loads(done.stdout)

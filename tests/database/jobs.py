@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from pgonce.db.connect import Target
+from pgonce.db.reference import switch
 from pgonce.db.transaction import Session, default_random
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.effect import Script
@@ -215,6 +216,11 @@ class Desk:
     def _name(self, suffix: str) -> str:
         self._names += 1
         return f"events-{self._names}.{suffix}"
+
+
+def refer(desk: Desk, kind: str) -> None:
+    """Put a kind of reference from effects to events in force: ``set`` or ``row``."""
+    desk.clerk.do(lambda transaction: switch(transaction, kind))
 
 
 @contextmanager

@@ -59,9 +59,14 @@ DRIFTS = {
         "NOT VALID",
     ),
     "a reference dropped": (
-        "alter table pgonce.effect drop constraint effect_event_fkey",
-        "constraint effect.effect_event_fkey",
+        "drop trigger effect_reference on pgonce.effect",
+        "trigger effect.effect_reference",
         "is missing",
+    ),
+    "a reference not on replicas": (
+        "alter table pgonce.effect enable trigger effect_reference",
+        "trigger effect.effect_reference",
+        "the migrations make it as: CREATE TRIGGER effect_reference",
     ),
     "a unique index added": (
         "create unique index once on pgonce.event (run_id, line)",
@@ -148,6 +153,8 @@ def test_what_users_keep_beside_the_tables_is_not_drift(database: str) -> None:
 
 def test_references_whose_triggers_are_disabled_are_named(database: str) -> None:
     """`disable trigger all` also silences foreign keys, which still stand in the catalogue."""
+    admin.migrate(database, reference="row")
+    assert admin.doctor(database).clean
     execute(database, "alter table pgonce.effect disable trigger all")
     found = {(one.check, one.subject) for one in admin.doctor(database).findings if one.level == doctors.PROBLEM}
     assert found == {("reference", "constraint effect.effect_event_fkey"), ("drift", "trigger effect.effect_keep")}
@@ -252,6 +259,6 @@ def test_an_unsupported_release_is_named() -> None:
 
 def test_an_edited_migration_is_named(database: str) -> None:
     """The same number with other SQL comes from another build."""
-    execute(database, "update pgonce.migration set sha256 = 'x'")
+    execute(database, "update pgonce.migration set sha256 = 'x' where version = 1")
     found = [one for one in admin.doctor(database).findings if one.level == doctors.PROBLEM]
     assert [(one.check, one.subject) for one in found] == [("migration", "migration 1")]

@@ -10,7 +10,15 @@ from database.jobs import Desk, Watching, frozen, in_thread, make_order, never
 from database.test_ownership import Gate
 from database.test_plan import MIXED
 from pgonce.engine.dryrun import rehearse
-from pgonce.errors import ConfigurationError, ContentTaken, EffectFailed, Interrupted, RunOwned, StopRequested
+from pgonce.errors import (
+    ConfigurationError,
+    ContentTaken,
+    EffectFailed,
+    Interrupted,
+    PgonceError,
+    RunOwned,
+    StopRequested,
+)
 from pgonce.model.observer import Silent
 from pgonce.model.report import RunReport
 from pgonce.sources import open_input
@@ -103,3 +111,12 @@ def test_a_live_owner_is_not_taken_over_by_a_dry_run(desk: Desk) -> None:
             rehearsal(desk, path, take_over=True)
         gate.opened.set()
         assert first.result(timeout=30).run.applied.rows == 10
+
+
+def test_a_rehearsal_of_a_large_chunk_ends_where_an_effect_stands_without_its_event(desk: Desk) -> None:
+    """P1: what COPY finds broken is said; a rehearsal does not begin anew for it."""
+    desk.sql("alter table pgonce.effect disable trigger effect_reference")
+    desk.sql("insert into pgonce.effect values (3, 'pay', '', '000007')")
+    path = desk.csv([(f"{number:06}", 3, "n") for number in range(100)])
+    with pytest.raises(PgonceError, match="effect_pkey"):
+        rehearsal(desk, path)

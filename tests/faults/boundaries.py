@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class Scenario:
     ``{folder}`` in arguments is where FILES lie. ``reads`` names the input; ``effects`` is the number and the sum in
     cents of all effects at the end, ``balances`` what the accounts come to. ``is_fresh`` begins with an empty database.
     ``history`` counts the steps of events' histories at the end, ``versions`` the job's definitions. ``only_reads``
-    says that there is no COMMIT: it is failed everywhere each time.
+    says that there is no COMMIT: it is failed everywhere each time. ``by_copy`` has the fewest events claimed by COPY.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Scenario:
     versions: int = 1
     is_fresh: bool = False
     only_reads: bool = False
+    by_copy: bool = False
 
     @property
     def code_again(self) -> int:
@@ -233,6 +234,11 @@ SCENARIOS = (
     Scenario(name="db-migrate", arguments=("db", "migrate"), before=(_EARLIER,), effects=(3, 1230)),
     Scenario(name="reconcile", arguments=("reconcile",), before=(_EARLIER, _ELSEWHERE), effects=(3, 1230)),
 )
+SCENARIOS += tuple(
+    replace(scenario, name=f"{scenario.name}-by-copy", by_copy=True)
+    for scenario in SCENARIOS
+    if scenario.name in ("run-chunk", "run-all", "run-effect-bisected", "run-over-pending", "adopt")
+)
 
 
 def command(arguments: tuple[str, ...], folder: Path, *, plant: Callable[[], None] = lambda: None) -> Launch:
@@ -270,8 +276,9 @@ _RESTORE = (
     "alter table pgonce.event disable trigger user; alter table pgonce.effect disable trigger user; "
     + "".join(f"delete from pgonce.{name}; " for name in reversed(TABLES))
     + "".join(f"insert into pgonce.{name} overriding system value table kept.{name}; " for name in TABLES)
-    + "alter table pgonce.event enable always trigger event_keep, enable always trigger event_final; "
-    "alter table pgonce.effect enable always trigger effect_keep"
+    + "alter table pgonce.event enable always trigger event_keep, enable always trigger event_final, "
+    "enable always trigger event_final_made; "
+    "alter table pgonce.effect enable always trigger effect_keep, enable always trigger effect_reference"
 )
 _RESTORE_ACCOUNTS = "delete from public.account; insert into public.account table kept.account"
 

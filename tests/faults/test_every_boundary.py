@@ -25,7 +25,7 @@ from faults.harness import CUT_AFTER, CUT_BEFORE, KILL_AFTER, KILL_BEFORE, Fault
 from faults.invariants import check, fingerprint, judge
 from pgonce.crashtest.boundary import Boundary
 from pgonce.db.transaction import Transaction
-from pgonce.engine import settle
+from pgonce.engine import fast, run, settle
 from pgonce.engine.effect import Effect
 from pgonce.model.row import Row
 from servers_plugin import AnyServer, create_database, drop_database
@@ -62,7 +62,7 @@ def loop_over(server: AnyServer, template: str) -> LoopOver:
 
             return FaultLoop(
                 make_state=make_state,
-                command=command(scenario.arguments, folder, plant=plant),
+                command=command(scenario.arguments, folder, plant=_copying(plant) if scenario.by_copy else plant),
                 check=functools.partial(check, scenario, folder=folder, more_runs=more_runs),
                 fingerprint=functools.partial(fingerprint, scenario, folder=folder),
                 judge=functools.partial(judge, scenario),
@@ -83,6 +83,16 @@ def _prepared(server: AnyServer, template: str, scenario: Scenario, folder: str)
         yield dsn
     finally:
         drop_database(server, dsn)
+
+
+def _copying(plant: Callable[[], None]) -> Callable[[], None]:
+    """Have the fewest events claimed by COPY, and read as columns, in the process of the command."""
+
+    def planted() -> None:
+        fast.COPY_ROWS_MIN = run.AHEAD_ROWS_MIN = 1
+        plant()
+
+    return planted
 
 
 def assert_all_held(scenario: Scenario, summary: Summary, note: str) -> None:

@@ -81,7 +81,7 @@ def test_migrate_without_a_schema_says_init_and_makes_nothing(empty_database: st
 def test_init_on_a_current_schema_says_so(database: str) -> None:
     """It is safe to run again and exits 0."""
     done = pgonce("db", "init", "--dsn", database)
-    assert (done.returncode, done.stdout) == (0, "schema 'pgonce' is there at version 1; there was nothing to do\n")
+    assert (done.returncode, done.stdout) == (0, "schema 'pgonce' is there at version 2; there was nothing to do\n")
 
 
 @pytest.mark.parametrize("command", ["init", "migrate", "doctor"])
@@ -115,7 +115,7 @@ def test_of_processes_that_init_at_once_one_applies_and_the_others_find_it_done(
         done = ended(running)
     assert [code for code, *_ in done] == [0] * PROCESSES, done
     applied = sorted(json.loads(out)["applied"] for _, out, _ in done)
-    assert applied == [[]] * (PROCESSES - 1) + [["0001 initial"]]
+    assert applied == [[]] * (PROCESSES - 1) + [["0001 initial", "0002 set_reference"]]
     assert described(empty_database) == drift.expected()
 
 
@@ -143,7 +143,7 @@ def test_a_command_killed_inside_a_migration_leaves_nothing_half_made(empty_data
     wait_until_quiet(empty_database)
     assert execute(empty_database, "select 1 from pg_namespace where nspname = 'pgonce'") == []
     execute(empty_database, "drop event trigger hold", "drop function public.hold()")
-    assert admin.init(empty_database).applied == ("0001 initial",)
+    assert admin.init(empty_database).applied == ("0001 initial", "0002 set_reference")
     assert described(empty_database) == drift.expected()
 
 
@@ -187,7 +187,7 @@ def test_two_schemas_in_one_database_do_not_know_of_each_other(empty_database: s
     clerk.session.close()
 
 
-LATER = schemas.Migration(2, "later", "create table pgonce.later (id integer not null);\n")
+LATER = schemas.Migration(3, "later", "create table pgonce.later (id integer not null);\n")
 
 
 def with_another(monkeypatch: pytest.MonkeyPatch, another: schemas.Migration) -> None:
@@ -201,12 +201,12 @@ def test_an_older_schema_is_brought_up_to_date_by_migrate_alone(database: str, m
     """Jobs and init refuse it and say so; migrate applies what is missing, and nothing else."""
     with_another(monkeypatch, LATER)
     clerk = make_clerk(database)
-    with pytest.raises(SchemaMismatch, match="the schema is at version 1, this pgonce needs 2: run pgonce db migrate"):
+    with pytest.raises(SchemaMismatch, match="the schema is at version 2, this pgonce needs 3: run pgonce db migrate"):
         clerk.do(schemas.require_current, commit=False)
     with pytest.raises(SchemaMismatch, match="run pgonce db migrate"):
         admin.init(database)
     change = admin.migrate(database)
-    assert (change.before, change.after, change.applied) == (1, 2, ("0002 later",))
+    assert (change.before, change.after, change.applied) == (2, 3, ("0003 later",))
     clerk.do(schemas.require_current, commit=False)
     clerk.session.close()
     assert admin.migrate(database).applied == ()
@@ -214,16 +214,46 @@ def test_an_older_schema_is_brought_up_to_date_by_migrate_alone(database: str, m
 
 def test_a_migration_that_fails_leaves_the_version_before_it(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first statement is undone with its second, and no record stays of it."""
-    with_another(monkeypatch, schemas.Migration(2, "broken", LATER.text + "create table pgonce.event (id integer);\n"))
+    with_another(monkeypatch, schemas.Migration(3, "broken", LATER.text + "create table pgonce.event (id integer);\n"))
     with pytest.raises(ConfigurationError, match='relation "event" already exists'):
         admin.migrate(database)
     assert described(database) == drift.expected()
-    assert execute(database, "select version from pgonce.migration") == [(1,)]
+    assert execute(database, "select max(version) from pgonce.migration") == [(2,)]
 
 
 def test_sql_since_a_version_is_what_migrate_would_still_do(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Applied by psql, it leaves migrate nothing to do."""
     with_another(monkeypatch, LATER)
-    applied = psql(chosen_binaries().bin_dir, database, admin.install_sql(since=1))
+    applied = psql(chosen_binaries().bin_dir, database, admin.install_sql(since=2))
     assert applied.returncode == 0, applied.stderr
-    assert admin.migrate(database).before == 2
+    assert admin.migrate(database).before == 3
+
+
+def test_a_database_of_version_1_with_rows_in_it_is_brought_up_to_date(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored events and effects stay as they are; the new reference and guards hold for them, the old data included."""
+    with monkeypatch.context() as patch:
+        first = schemas.migrations()[:1]
+        patch.setattr(schemas, "migrations", lambda: first)
+        assert admin.init(empty_database).reference == "row"
+    execute(
+        empty_database,
+        "insert into pgonce.event (amount_cents, run_id, line, epoch, job, source, event_id, status, payload)"
+        " select n, 1, n, 1, 'pay', '', n::text, case when n < 3 then 'completed' else 'failed' end, '[]'"
+        " from generate_series(1, 3) as n",
+        "insert into pgonce.effect select amount_cents, job, source, event_id from pgonce.event where event_id = '1'",
+    )
+    rows = ("select * from pgonce.event order by event_id", "select * from pgonce.effect")
+    before = [execute(empty_database, query) for query in rows]
+    change = admin.migrate(empty_database)
+    assert (change.before, change.after, change.reference) == (1, schemas.newest(), "set")
+    assert [execute(empty_database, query) for query in rows] == before
+    assert described(empty_database) == drift.expected()
+    effect = "insert into pgonce.effect (amount_cents, job, source, event_id) values "
+    for wrong in ("(2, 'pay', '', 'ghost')", "(3, 'pay', '', '2')", "(3, 'pay', '', '3')"):
+        with pytest.raises(psycopg.errors.ForeignKeyViolation):
+            execute(empty_database, effect + wrong)
+    execute(empty_database, effect + "(2, 'pay', '', '2')")
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        execute(empty_database, "delete from pgonce.event")

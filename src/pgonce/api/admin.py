@@ -11,6 +11,7 @@ from typing import Any
 
 from pgonce import server
 from pgonce.api.database import opened, target
+from pgonce.db import reference as references
 from pgonce.db import schema as schemas
 from pgonce.db.connect import without_password
 from pgonce.db.statements import DEFAULT_SCHEMA
@@ -21,13 +22,17 @@ from pgonce.errors import ConfigurationError, SchemaMismatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """What ``init`` or ``migrate`` found and made: the versions before and after, and what this call applied."""
+    """What ``init`` or ``migrate`` found and made: the versions before and after, and what this call applied.
+
+    ``reference`` is how effects refer to their events now: ``set`` or ``row``.
+    """
 
     database: str
     schema: str
     before: int
     after: int
     applied: tuple[str, ...]
+    reference: str | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it with stable keys for JSON."""
@@ -37,6 +42,7 @@ class SchemaChange:
             "before": self.before,
             "after": self.after,
             "applied": list(self.applied),
+            "reference": self.reference,
         }
 
 
@@ -76,22 +82,31 @@ def init(
     *,
     embedded: bool = False,
     schema: str = DEFAULT_SCHEMA,
+    reference: str | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> SchemaChange:
     """Make pgonce's schema in a database; where it is there and current, nothing is done.
 
-    Raises SchemaMismatch for a schema of another version, ConfigurationError when the role may not make it.
+    ``reference`` is how effects refer to their events: ``set``, a check of all rows of a statement (the default), or
+    ``row``, a foreign key. Raises SchemaMismatch for a schema of another version, ConfigurationError when the role may
+    not make it, or when it is there with the other reference.
     Safe to re-run: yes, also by several at once.
     """
 
-    def check(before: int) -> None:
+    def check(transaction: Transaction, before: int) -> None:
         if 0 < before < schemas.newest():
             raise SchemaMismatch(
                 f"the schema {schema!r} is there at version {before}, this pgonce needs {schemas.newest()}: run "
                 "pgonce db migrate"
             )
+        there = references.in_force(transaction) if before else None
+        if before and reference not in (None, there):
+            raise ConfigurationError(
+                f"the schema {schema!r} is there with --reference {there}: to change that, run "
+                f"pgonce db migrate --reference {reference}"
+            )
 
-    return _change(check, dsn, embedded=embedded, schema=schema, tell=tell)
+    return _change(check, dsn, embedded=embedded, schema=schema, reference=reference, tell=tell)
 
 
 def migrate(
@@ -99,31 +114,46 @@ def migrate(
     *,
     embedded: bool = False,
     schema: str = DEFAULT_SCHEMA,
+    reference: str | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> SchemaChange:
     """Bring an existing schema up to the version of this pgonce, in one transaction.
 
+    ``reference`` puts ``set`` or ``row`` in the place of how effects refer to their events now; the tables are locked
+    while that is done.
     Raises SchemaMismatch when there is none, when it is newer, or when applied migrations were edited.
     Safe to re-run: yes, also by several at once.
     """
 
-    def check(before: int) -> None:
+    def check(_transaction: Transaction, before: int) -> None:
         if before == 0:
             raise SchemaMismatch(
                 f"the database has no schema {schema!r} of pgonce to bring up to date: run pgonce db init first"
             )
 
-    return _change(check, dsn, embedded=embedded, schema=schema, tell=tell)
+    return _change(check, dsn, embedded=embedded, schema=schema, reference=reference, tell=tell)
 
 
 def _change(
-    check: Callable[[int], None], dsn: str | None, *, embedded: bool, schema: str, tell: Callable[[str], None]
+    check: Callable[[Transaction, int], None],
+    dsn: str | None,
+    *,
+    embedded: bool,
+    schema: str,
+    reference: str | None,
+    tell: Callable[[str], None],
 ) -> SchemaChange:
     def body(transaction: Transaction) -> tuple[int, list[schemas.Migration]]:
         schemas.lock(transaction)
         before = schemas.version(transaction)
-        check(before)
-        return before, schemas.migrate(transaction)
+        check(transaction, before)
+        made = schemas.migrate(transaction)
+        if reference is not None:
+            references.switch(transaction, reference)
+        return before, made
+
+    if reference is not None:
+        references.check_kind(reference)
 
     with opened(dsn, embedded=embedded, schema=schema, application="pgonce/db", prepare=False, tell=tell) as clerk:
         before, made = clerk.do(body)
@@ -133,16 +163,20 @@ def _change(
             before=before,
             after=clerk.do(schemas.version, commit=False),
             applied=tuple(f"{migration.version:04} {migration.name}" for migration in made),
+            reference=clerk.do(references.in_force, commit=False),
         )
 
 
-def install_sql(schema: str = DEFAULT_SCHEMA, *, since: int = 0) -> str:
+def install_sql(schema: str = DEFAULT_SCHEMA, *, since: int = 0, reference: str = references.SET) -> str:
     """Return the SQL that makes the schema, for Alembic, Django or psql; run it in one transaction.
 
-    ``since`` leaves out the migrations up to that version. Raises ConfigurationError for a name that cannot be used.
+    ``since`` leaves out the migrations up to that version. ``reference`` ``row`` adds the SQL that makes a foreign key
+    of the reference from effects to events. Raises ConfigurationError for a name that cannot be used.
     Safe to re-run: it only reads; the SQL itself fails as a whole where the schema is there already.
     """
-    return schemas.sql_text(schema, since=since)
+    references.check_kind(reference)
+    migrations = schemas.sql_text(schema, since=since)
+    return migrations if reference == references.SET else migrations + references.text(reference, schema)
 
 
 def doctor(

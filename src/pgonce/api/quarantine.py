@@ -14,6 +14,7 @@ from pgonce.engine import quarantine
 from pgonce.engine.quarantine import LISTED_ROWS, Quarantined, RowForm, report_line
 from pgonce.errors import ConfigurationError
 from pgonce.sources import ReadingOptions, open_input
+from pgonce.sources.options import SELF_NAMING
 
 EXPORT_FORMS = ("ndjson", "rows")
 
@@ -97,7 +98,7 @@ def _row_form(transaction: Transaction, job: str, asked: Mapping[str, Any], like
     reading = quarantine.reading_of(transaction, job, **asked)
     if reading is None:
         return None
-    if reading["format"] == "ndjson":
+    if reading["format"] in SELF_NAMING:
         return RowForm(reading, None)
     if not reading["header"]:
         return RowForm(reading, reading["columns"])

@@ -134,10 +134,11 @@ def run(
 ) -> RunReport:
     """Apply each event of a file once, and report; run again, it reports everything ``already`` and changes nothing.
 
-    ``input`` is a path (CSV, TSV, NDJSON; gzip or zstd) or ``-``. ``key`` names the column or columns that identify an
-    event, ``amount`` the column of its money: whole cents, or decimal text with ``amount_scale`` places. ``effect`` is
-    a file of SQL that runs once a chunk in the checkpoint's transaction and sees the relation ``chunk``; ``verify`` a
-    file of SQL that must return no rows. ``report`` names a file that gets a line of JSON per input row; ``dry_run``
+    ``input`` is a path (CSV, TSV, NDJSON, CloudEvents JSON, Parquet; gzip or zstd) or ``-``. ``key`` names the column
+    or columns that identify an event (of CloudEvents ``ce_id``, with ``ce_source`` as ``source_column``), ``amount``
+    the column of its money: whole cents, or decimal text with ``amount_scale`` places. ``effect`` is a file of SQL that
+    runs once a chunk in the checkpoint's transaction and sees the relation ``chunk``; ``verify`` a file of SQL that
+    must return no rows. ``report`` names a file that gets a line of JSON per input row; ``dry_run``
     does all of it in one transaction that is rolled back. ``wait_s`` is in seconds.
     Returns a RunReport with counts in rows and cents; bad rows do not raise, they are in it and in its ``exit_code``.
     Raises the classes of ``pgonce.errors``; committed chunks stay then, and the same call goes on from there.

@@ -11,6 +11,7 @@ import click
 from pgonce import server
 from pgonce.api import admin
 from pgonce.cli.options import Place, json_option, place_options, print_table, quiet_option
+from pgonce.db.reference import REFERENCES, SET
 from pgonce.db.statements import DEFAULT_SCHEMA
 
 
@@ -19,36 +20,49 @@ def db() -> None:
     """Make and check pgonce's schema; start, stop and enter the database."""
 
 
+reference_option = click.option(
+    "--reference",
+    type=click.Choice(REFERENCES),
+    help="How effects refer to their events: set (the default), checked once a statement, or row, a foreign key.",
+)
+
+
 @db.command("init")
 @place_options
-def init(place: Place) -> int:
+@reference_option
+def init(place: Place, reference: str | None) -> int:
     """Make pgonce's schema in the database. Where it is there, nothing is done."""
-    return _print_change(place, admin.init(**place.where()))
+    return _print_change(place, admin.init(**place.where(), reference=reference), reference)
 
 
 @db.command("migrate")
 @place_options
-def migrate(place: Place) -> int:
-    """Bring the schema up to the version of this pgonce."""
-    return _print_change(place, admin.migrate(**place.where()))
+@reference_option
+def migrate(place: Place, reference: str | None) -> int:
+    """Bring the schema up to the version of this pgonce; --reference also puts the one in the other's place."""
+    return _print_change(place, admin.migrate(**place.where(), reference=reference), reference)
 
 
-def _print_change(place: Place, change: admin.SchemaChange) -> int:
+def _print_change(place: Place, change: admin.SchemaChange, reference: str | None) -> int:
+    asked = "" if reference is None else f"; effects refer to their events by: {change.reference}"
     if place.as_json:
         place.print_json(change.as_dict())
     elif change.applied:
-        click.echo(f"schema {change.schema!r} is at version {change.after}; applied: {', '.join(change.applied)}")
+        applied = ", ".join(change.applied)
+        click.echo(f"schema {change.schema!r} is at version {change.after}; applied: {applied}{asked}")
     else:
-        click.echo(f"schema {change.schema!r} is there at version {change.after}; there was nothing to do")
+        nothing = "" if asked else "; there was nothing to do"
+        click.echo(f"schema {change.schema!r} is there at version {change.after}{nothing}{asked}")
     return 0
 
 
 @db.command("sql")
 @click.option("--schema", default=DEFAULT_SCHEMA, show_default=True, help="Schema of pgonce's tables.")
 @click.option("--since", type=int, default=0, help="Leave out the migrations up to this version.")
-def sql(schema: str, since: int) -> int:
+@reference_option
+def sql(schema: str, since: int, reference: str | None) -> int:
     """Print the SQL of the migrations, to be applied in one transaction by psql -1, Alembic or Django."""
-    click.echo(admin.install_sql(schema, since=since), nl=False)
+    click.echo(admin.install_sql(schema, since=since, reference=reference or SET), nl=False)
     return 0
 
 

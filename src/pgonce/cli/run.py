@@ -74,7 +74,7 @@ definition_options = _stack(
 )
 
 reading_options = _stack(
-    click.option("--format", type=click.Choice(FORMATS), help="Default: by the file's name; csv for standard input."),
+    click.option("--format", type=click.Choice(FORMATS), help="Default: by the file's name, else its content."),
     click.option("--compression", type=click.Choice(COMPRESSIONS), help="Default: by the first bytes."),
     click.option("--encoding", default="utf-8", show_default=True, help="Encoding of CSV and TSV."),
     click.option("--delimiter", help="One character. Default: comma, or tab for TSV."),

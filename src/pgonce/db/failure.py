@@ -11,7 +11,9 @@ from pgonce.model.policy import Decision, Failure, Phase, Verdict, decide
 # translated; a RAISE WARNING in a deferred trigger has the same severity and SQLSTATE, but another function.
 SYNCHRONOUS_WAIT = "SyncRepWaitForLSN"
 
-OUR_KEYS = ("event_pkey", "effect_pkey")
+EVENT_KEY = "event_pkey"
+
+OUR_KEYS = (EVENT_KEY, "effect_pkey")
 """Keys of pgonce: who meets one compares what is stored, and never just tries again."""
 
 

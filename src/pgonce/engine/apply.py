@@ -12,12 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import lt
 
+from pgonce.db.arrays import bigint_array, text_array
 from pgonce.db.transaction import Transaction
 from pgonce.engine.compare import Comparison, Stored
 from pgonce.model.chunk import Chunk
 from pgonce.model.outcome import Tally
 from pgonce.model.row import Finding, Key, Row, conflict
+
+SettleFirsts = Callable[[Transaction, "Work", "Settled", Sequence[Row]], object]
+"""Settles rows in key order, each of another event, in the open transaction; so does what claims new ones."""
 
 
 class Redo(Exception):
@@ -46,11 +52,13 @@ class Settled:
     """What one chunk came to; ``applied`` are the rows whose effect is due in this transaction.
 
     The tallies are what the position's row keeps; ``results`` tells each row once, to whoever looks on.
+    ``copied`` is the number of those that were written as columns, and are not among ``applied``.
     """
 
     rows: int = 0
     cents: int = 0
     applied: list[Row] = field(default_factory=list)
+    copied: int = 0
     findings: list[Finding] = field(default_factory=list)
     refused: list[tuple[Row, str]] = field(default_factory=list)
     already: Tally = field(default_factory=Tally)
@@ -94,7 +102,7 @@ class Settled:
     def results(self) -> Counter[str]:
         """Count every row by its result."""
         kinds = Counter(finding.kind for finding in self.findings)
-        own = Counter(applied=len(self.applied), already=self.already.rows)
+        own = Counter(applied=len(self.applied) + self.copied, already=self.already.rows)
         return own + kinds + self.open_rows + self.included
 
     def include(self, other: Settled) -> None:
@@ -116,19 +124,21 @@ def apply_chunk(
     chunk: Chunk,
     effect: Callable[[Sequence[Row]], None],
     settled: Settled | None = None,
+    settle_firsts: SettleFirsts | None = None,
 ) -> Settled:
     """Settle every row of a chunk in the open transaction; ``settled`` is filled on the way, to tell if it fails.
 
-    ``effect`` is called with the rows to be applied now, at most once, and only if there are any.
+    ``effect`` is called with the rows to be applied now, at most once, and only if there are any. ``settle_firsts``
+    may settle the rows that name an event for the first time in another way than ``settle_rows``, to the same end.
     Raises Redo when another transaction was faster; whatever the statements raise.
     Safe to re-run: yes; what was settled before is a replay.
     """
     settled = settled or Settled()
     rows = _usable(chunk, settled)
     firsts, rest = _first_of_each(rows)
-    _settle(transaction, work, settled, firsts)
+    (settle_firsts or settle_rows)(transaction, work, settled, firsts)
     if rest:
-        _settle(transaction, work, settled, rest)
+        settle_rows(transaction, work, settled, rest)
     if settled.applied:
         effect(settled.applied)
     write_findings(transaction, work, settled.findings)
@@ -167,20 +177,27 @@ def _usable(chunk: Chunk, settled: Settled) -> list[Row]:
     return rows
 
 
-def _first_of_each(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def _first_of_each(rows: Sequence[Row]) -> tuple[Sequence[Row], list[Row]]:
     """Part the rows that name an event for the first time, in key order, from those that name it again."""
+    keys = [(row.source, row.event_id) for row in rows]
+    if all(map(lt, keys, islice(keys, 1, None))):
+        return rows, []
     firsts: dict[Key, Row] = {}
     rest = []
-    for row in rows:
-        if row.key in firsts:
+    for key, row in zip(keys, rows, strict=True):
+        if firsts.setdefault(key, row) is not row:
             rest.append(row)
-        else:
-            firsts[row.key] = row
     return [firsts[key] for key in sorted(firsts)], rest
 
 
-def _settle(transaction: Transaction, work: Work, settled: Settled, rows: Sequence[Row]) -> None:
-    """Settle rows in key order; where an event is new, it is named once among them."""
+def settle_rows(
+    transaction: Transaction, work: Work, settled: Settled, rows: Sequence[Row], claim_new: SettleFirsts | None = None
+) -> int:
+    """Settle rows in key order; where an event is new, it is named once among them. Return how many were stored before.
+
+    ``claim_new`` may claim the new ones in another way than ``claim``, to the same end.
+    Raises Redo when another transaction was faster. Safe to re-run: yes.
+    """
     stored = classify(transaction, work.job, rows)
     new = [row for number, row in enumerate(rows) if number not in stored]
     known = [(row, stored[number]) for number, row in enumerate(rows) if number in stored]
@@ -193,8 +210,9 @@ def _settle(transaction: Transaction, work: Work, settled: Settled, rows: Sequen
             to_complete.append((row, work.comparison.as_stored(transaction, row, event), work.owns(row, event)))
         else:
             settled.replayed(row, event.status, own=work.owns(row, event))
-    _claim(transaction, work, settled, new)
+    (claim_new or claim)(transaction, work, settled, new)
     _complete(transaction, work, settled, to_complete)
+    return len(known)
 
 
 def classify(transaction: Transaction, job: str, rows: Sequence[Row]) -> dict[int, Stored]:
@@ -202,10 +220,10 @@ def classify(transaction: Transaction, job: str, rows: Sequence[Row]) -> dict[in
     found = transaction.rows(
         "classify_events",
         job=job,
-        sources=[row.source for row in rows],
-        event_ids=[row.event_id for row in rows],
-        amounts=[row.amount_cents for row in rows],
-        payloads=[row.payload for row in rows],
+        sources=text_array([row.source for row in rows]),
+        event_ids=text_array([row.event_id for row in rows]),
+        amounts=bigint_array([row.amount_cents for row in rows]),
+        payloads=text_array([row.payload for row in rows]),
     )
     return {
         number - 1: Stored(status=status, run_id=run_id, line=line, same=bool(same_amount and same_text))
@@ -243,8 +261,11 @@ def _lock(transaction: Transaction, work: Work, rows: Sequence[Row]) -> dict[Key
     }
 
 
-def _claim(transaction: Transaction, work: Work, settled: Settled, new: Sequence[Row]) -> None:
-    """Insert new events with their effects; an amount below zero is refused for good, unless it is history."""
+def claim(transaction: Transaction, work: Work, settled: Settled, new: Sequence[Row]) -> None:
+    """Insert new events with their effects; an amount below zero is refused for good, unless it is history.
+
+    Raises Redo when one of them is stored. Safe to re-run: yes.
+    """
     if not new:
         return
     settled.tries(work.attempt_budget)
@@ -276,13 +297,13 @@ def _insert(
         epoch=work.epoch,
         attempts=attempts,
         adopted=work.adopt,
-        sources=[row.source for row, _, _ in judged],
-        event_ids=[row.event_id for row, _, _ in judged],
-        amounts=[row.amount_cents for row, _, _ in judged],
-        payloads=[row.payload for row, _, _ in judged],
-        lines=[row.line for row, _, _ in judged],
-        statuses=[status for _, status, _ in judged],
-        errors=[error for _, _, error in judged],
+        sources=text_array([row.source for row, _, _ in judged]),
+        event_ids=text_array([row.event_id for row, _, _ in judged]),
+        amounts=bigint_array([row.amount_cents for row, _, _ in judged]),
+        payloads=text_array([row.payload for row, _, _ in judged]),
+        lines=bigint_array([row.line for row, _, _ in judged]),
+        statuses=text_array([status for _, status, _ in judged]),
+        errors=text_array([error for _, _, error in judged]),
     )
     if found is None or found[0] != len(judged):
         raise Redo

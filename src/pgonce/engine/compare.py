@@ -96,6 +96,11 @@ class Comparison:
             fields[amount_column] = str(event.amount_cents)
         return replace(row, amount_cents=event.amount_cents, payload=event.payload, fields=fields)
 
+    def read_alike(self, transaction: Transaction, run_id: int) -> bool:
+        """Say whether a run's payloads have the columns that these rows have: then equal texts are equal payloads."""
+        self._learn_columns(transaction, {run_id})
+        return self._columns_of_run[run_id] == self.definition.columns
+
     def _plainly_same(self, event: Stored) -> bool:
         return event.same and self._columns_of_run.get(event.run_id) == self.definition.columns
 

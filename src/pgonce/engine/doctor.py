@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgonce.db import drift
+from pgonce.db.reference import in_force
 from pgonce.db.schema import require_current, unknown_builds
 from pgonce.db.transaction import Transaction
 from pgonce.engine.ownership import POOLED_SILENCE_S
@@ -62,7 +63,7 @@ def examine(transaction: Transaction, *, pooled: bool) -> list[Finding]:
         *([] if rights[3] else _jobs(transaction)),
         *(
             Finding("drift", PROBLEM, difference.subject, difference.text)
-            for difference in drift.compare(drift.expected(), drift.describe(transaction))
+            for difference in drift.compare(drift.expected(in_force(transaction)), drift.describe(transaction))
         ),
     ]
 

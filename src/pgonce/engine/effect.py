@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from pgonce.db import failure, staging
 from pgonce.db.transaction import Transaction
+from pgonce.engine.batch import ColumnBatch
 from pgonce.errors import ConfigurationError
 from pgonce.model.canonical import canonical_json, declared
 from pgonce.model.row import Row
@@ -51,7 +52,7 @@ class Effect:
     types: Mapping[str, str]
     record: bool = False
 
-    def apply(self, transaction: Transaction, rows: Sequence[Row]) -> None:
+    def apply(self, transaction: Transaction, rows: Sequence[Row] | ColumnBatch) -> None:
         """Run the scripts over these rows in the open transaction.
 
         Safe to re-run: it is part of the chunk's transaction, and only sees rows that are applied in it.
@@ -64,9 +65,17 @@ class Effect:
         """Make the relation ``chunk``, empty, in the open transaction."""
         staging.create(transaction, self._columns, self._types)
 
-    def add(self, transaction: Transaction, rows: Sequence[Row]) -> None:
+    def add(self, transaction: Transaction, rows: Sequence[Row] | ColumnBatch) -> None:
         """Put rows into the relation ``chunk``."""
-        staging.fill(transaction, self._columns, self._values(rows))
+        if isinstance(rows, Sequence):
+            staging.fill(transaction, self._columns, self._values(rows))
+        else:
+            staging.copy(transaction, self._columns, rows.staged(self.columns))
+
+    @property
+    def takes_columns(self) -> bool:
+        """Say whether rows may come as columns: the file's fields as the texts that they are there."""
+        return not self.record and all(kind == "text" for kind in self.types.values())
 
     def finish(self, transaction: Transaction) -> None:
         """Run the scripts over what the relation holds, and make sure that the transaction is still the same."""
@@ -89,9 +98,16 @@ class Effect:
         return {**self.types, RECORD: "json"} if self.record else dict(self.types)
 
     def _values(self, rows: Sequence[Row]) -> Iterator[tuple[object, ...]]:
+        columns = [(name, self.types.get(name, "text")) for name in self.columns]
         for row in rows:
-            own = (row.event_id, row.source, row.line, row.amount_cents)
-            values = tuple(_text(row.fields.get(name), self.types.get(name, "text"), name) for name in self.columns)
+            own, fields = (row.event_id, row.source, row.line, row.amount_cents), row.fields
+            # The fields of a CSV file are texts that are declared to be texts, nearly all of them.
+            values = [
+                value
+                if kind == "text" and type(value := fields.get(name)) is str
+                else _text(fields.get(name), kind, name)
+                for name, kind in columns
+            ]
             yield (*own, *values, canonical_json(dict(row.fields))) if self.record else (*own, *values)
 
     @staticmethod
@@ -108,6 +124,8 @@ class Effect:
 def _text(value: object, kind: str, column: str) -> str | None:
     """Write a field for COPY: by its declared type, JSON scalars as their text, objects and arrays as JSON.
 
+    Floats and binary values, which only Parquet has and only columns outside of the payload may hold, are written as
+    PostgreSQL reads them.
     A timestamp without an offset is taken as UTC: what a row means must not depend on a session's time zone.
     """
     if kind != "text":
@@ -122,4 +140,8 @@ def _text(value: object, kind: str, column: str) -> str | None:
         return value
     if isinstance(value, int | Decimal) and kind != "json":
         return str(value)
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, bytes):
+        return rf"\x{value.hex()}"
     return canonical_json(value, field=column)

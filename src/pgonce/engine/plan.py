@@ -16,7 +16,7 @@ from pgonce.engine.forecast import BadRow, Forecast
 from pgonce.engine.job import StoredJob
 from pgonce.engine.reading import chunks
 from pgonce.engine.register import Identity, RegisteredRun
-from pgonce.engine.run import Order, notes_of, repeated, require_columns, settled_before
+from pgonce.engine.run import Order, notes_of, repeated, require_columns, require_identity, settled_before
 from pgonce.engine.seen import seen_events
 from pgonce.errors import Interrupted
 from pgonce.model.cursor import Cursor, Position
@@ -173,6 +173,7 @@ def _look(clerk: Clerk, body: Callable[[Transaction], Any]) -> Any:
 
 def _definition(clerk: Clerk, source: Input, order: Order) -> tuple[StoredJob, bool]:
     """Find the definition a run would use: the stored one, which has to be the one given, or the one it would store."""
+    require_identity(order.definition, source)
     if source.columns is not None:
         require_columns(order.definition.missing_from(source.columns), source)
     jobs.check_name(order.job)

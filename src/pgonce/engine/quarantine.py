@@ -18,6 +18,7 @@ from pgonce.model.canonical import canonical_json, load_json
 from pgonce.model.definition import Definition
 from pgonce.model.money import format_cents
 from pgonce.model.row import KEPT_RAW_BYTES_MAX
+from pgonce.sources.cloudevents import event_of
 
 KINDS = ("rejected", "conflict", "failed")
 
@@ -152,7 +153,8 @@ def report_line(row: Quarantined) -> bytes:
 class RowForm:
     """Writes quarantined rows the way their input was written, so that they can be corrected and handed in again.
 
-    ``reading`` is how the input was read, ``columns`` the names of its columns in order (None for NDJSON).
+    ``reading`` is how the input was read, ``columns`` the names of its columns in order. They are None for what names
+    its fields itself: NDJSON, CloudEvents (of a batch, an event a line) and Parquet, whose rows are written as NDJSON.
     """
 
     def __init__(self, reading: Mapping[str, Any], columns: Sequence[str] | None) -> None:
@@ -168,12 +170,15 @@ class RowForm:
 
     def line(self, row: Quarantined) -> bytes:
         """Write one row: its own bytes, or a failed event put together from what is stored of it."""
+        if row.raw is not None and self._columns is None:
+            return b" ".join(row.raw.split(b"\n")).strip() + b"\n"
         if row.raw is not None:
             return row.raw if row.raw.endswith(b"\n") else row.raw + b"\n"
         values = _input_values(row)
         if self._columns is None:
             written = {name: value for name, value in values.items() if value is not None}
-            return canonical_json(written).encode() + b"\n"
+            whole = event_of(written) if self._reading["format"] == "cloudevents" else written
+            return canonical_json(whole).encode() + b"\n"
         return self._delimited([_field(values.get(name), name) for name in self._columns])
 
     def _delimited(self, values: Sequence[str]) -> bytes:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
 
+from pgonce.engine.batch import Columns
 from pgonce.model.chunk import Chunk, Entry
 from pgonce.model.cursor import Cursor
 from pgonce.model.record import Filler
@@ -13,6 +16,9 @@ from pgonce.sources import Input
 # Bytes without a row (a header, blank lines) are carried with the row that follows; a stretch of them longer than this
 # ends the chunk before it, so that memory stays bounded.
 CARRIED_BYTES_MAX = 1 << 20
+
+COLUMNAR = ("csv", "tsv")
+"""What is read as columns; other formats are read row by row in any case."""
 
 # Wide rows end a chunk early: its rows are in memory, and once more on their way to the server.
 CHUNK_BYTES_MAX = 8 << 20
@@ -46,6 +52,26 @@ def chunks(source: Input, reader: RowReader, begin: Cursor, rows_max: Callable[[
         if carried:
             at, carried, carried_bytes = at.advance(carried), [], 0
     yield _chunk(at, entries, carried)
+
+
+def columns(source: Input, reader: RowReader, begin: Cursor, rows_max: Callable[[], int]) -> Iterator[Chunk | Columns]:
+    """Yield the same rows as columns, where the input has them and pyarrow is there, else as ``chunks`` does.
+
+    Safe to re-run: it only reads.
+    """
+    if source.format not in COLUMNAR or not _has_arrow():
+        yield from chunks(source, reader, begin, rows_max)
+        return
+    from pgonce.engine.columnar import BlockColumns
+    from pgonce.sources.columns import column_blocks
+
+    for block in column_blocks(source, reader, begin, rows_max):
+        yield BlockColumns(block)
+
+
+@cache
+def _has_arrow() -> bool:
+    return all(find_spec(name) is not None for name in ("numpy", "pyarrow"))
 
 
 def _chunk(begin: Cursor, entries: list[Entry], tail: Sequence[bytes]) -> Chunk:

@@ -258,7 +258,7 @@ def _lock(transaction: Transaction, job: str, source: str, given_ids: Sequence[s
     stored."""
     definition = definition_of(transaction, job)
     wanted = {stored_id(given, definition): given for given in given_ids}
-    found = transaction.rows("lock_events", job=job, sources=[source] * len(wanted), event_ids=list(wanted))
+    found = transaction.rows("lock_events", job=job, sources=[source] * len(wanted), event_ids=sorted(wanted))
     locked = {
         (source, event_id): Stored(status=status, run_id=run_id, line=line, attempts=attempts, granted=granted)
         for _source, event_id, status, _amount, _payload, attempts, run_id, line, _error, granted in found

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from pgonce.db.staging import refuse_columns
 from pgonce.db.transaction import Transaction
+from pgonce.engine.ahead import reading_ahead
 from pgonce.engine.apply import Work
+from pgonce.engine.batch import ColumnBatch, Columns
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.compare import Comparison
 from pgonce.engine.counting import cluster_identity, count_run, count_start, count_used_up, replayed_open
 from pgonce.engine.effect import RECORD, Effect, Script
+from pgonce.engine.fast import Expected, Guess
 from pgonce.engine.job import StoredJob, declare, fix_columns
 from pgonce.engine.ownership import Claim, acquire, owner_name, release
 from pgonce.engine.pace import Pace
 from pgonce.engine.position import Held, PositionLost, PositionReset, require_stored, reread
-from pgonce.engine.reading import chunks
+from pgonce.engine.reading import chunks, columns
 from pgonce.engine.register import Identity, RegisteredRun, changed_under_name, register
 from pgonce.engine.settle import Settler
 from pgonce.engine.whole import settle_whole
@@ -36,6 +40,9 @@ from pgonce.model.policy import DAMAGED
 from pgonce.model.report import RunReport, exit_code_of
 from pgonce.model.row import Row, RowReader
 from pgonce.sources import Input
+
+# Smaller chunks are read where they are written: handing them over would take longer than reading them.
+AHEAD_ROWS_MIN = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +85,7 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         effect=effect.apply if effect else _no_effect,
         observer=observer,
         interrupted=interrupted,
+        guess=_guess(clerk, held),
         bad_rows=_bad_rows(clerk, order.job, held),
     )
     settler.hook(lambda: observer.began(source.name, source.size, held.position))
@@ -102,6 +110,7 @@ def _enter(clerk: Clerk, source: Input, order: Order) -> tuple[StoredJob, Regist
         identity = Identity.of(source, stored, kind=order.kind, source_text=order.source)
         return stored, register(transaction, identity, also=order.also)
 
+    require_identity(order.definition, source)
     if source.columns is not None:
         require_columns(order.definition.missing_from(source.columns), source)
     if order.effect is not None and order.kind == "apply":
@@ -116,6 +125,18 @@ def require_columns(missing: Sequence[str], source: Input) -> None:
         raise ConfigurationError(
             f"{source.name} has no column {', '.join(map(repr, missing))}; its columns are "
             f"{', '.join(map(repr, source.columns or ()))}"
+        )
+
+
+def require_identity(definition: Definition, source: Input) -> None:
+    """Raise ConfigurationError if the input's format says what identifies an event, and the definition another way."""
+    if source.identity is None:
+        return
+    source_column, key = source.identity
+    if (definition.source_column, definition.key) != (source_column, (key,)):
+        raise ConfigurationError(
+            f"{source.name}: a CloudEvent is identified by its source and its id; say --key {key} --source-column "
+            f"{source_column}. Events that are known by other fields can be read one a line with --format ndjson"
         )
 
 
@@ -146,7 +167,7 @@ def _known_fields(definition: Definition) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*definition.named_columns, *(definition.columns or ()))))
 
 
-def _no_effect(_transaction: Transaction, _rows: Sequence[Row]) -> None:
+def _no_effect(_transaction: Transaction, _rows: Sequence[Row] | ColumnBatch) -> None:
     """The built-in ledger is written with the events; there is nothing else to do."""
 
 
@@ -186,6 +207,12 @@ def _work(order: Order, stored: StoredJob, run_id: int, epoch: int) -> Work:
     )
 
 
+def _guess(clerk: Clerk, held: Held) -> Guess:
+    """Take the events of a finished input to be stored, others to be new; ask the server whether it would take COPY."""
+    [(allowed,)] = clerk.do(lambda tx: tx.rows("copy_allowed", schema=tx.schema), commit=False)
+    return Guess(Expected.REPLAYED if held.replay else Expected.NEW, may_copy=bool(allowed))
+
+
 def _bad_rows(clerk: Clerk, job: str, held: Held) -> int:
     """Count the bad rows that the run has already; a start that reads a finished input again meets them anew."""
     if held.replay:
@@ -214,16 +241,20 @@ def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Ef
     """Settle the input from the held position to its end. Raises PositionReset when acknowledged commits are gone."""
     pace = Pace(settler.limits, settler.clerk.clock)
 
-    def read() -> Iterator[Chunk]:
+    by_columns = settler.limits.rows >= AHEAD_ROWS_MIN and (effect is None or effect.takes_columns)
+
+    def read() -> Iterator[Chunk | Columns]:
         begin = Cursor.start() if settler.held.replay else source.cursor(settler.held.position)
-        return chunks(source, reader, begin, pace.rows)
+        return (columns if by_columns else chunks)(source, reader, begin, pace.rows)
 
     if settler.limits.checkpoint == "all":
         settle_whole(settler, read, effect)
         return
-    for chunk in read():
-        with pace:
-            settler.settle(chunk)
+    ahead = reading_ahead(read()) if settler.limits.rows >= AHEAD_ROWS_MIN else nullcontext(read())
+    with ahead as coming:
+        for chunk in coming:
+            with pace:
+                settler.settle(chunk)
 
 
 def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...]) -> RunReport:

@@ -9,12 +9,14 @@ the position before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Transaction
-from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, refuse_row
+from pgonce.engine.apply import Redo, Settled, Work, refuse_row
+from pgonce.engine.batch import ColumnBatch, Columns
 from pgonce.engine.bookkeeping import Clerk, for_an_operator
+from pgonce.engine.fast import Guess, apply_part
 from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
 from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
@@ -65,13 +67,14 @@ class Settler:
     work: Work
     held: Held
     limits: Limits
-    effect: Callable[[Transaction, Sequence[Row]], None]
+    effect: Callable[[Transaction, Sequence[Row] | ColumnBatch], None]
     observer: Observer
     interrupted: Callable[[], bool]
+    guess: Guess = field(default_factory=Guess)
     bad_rows: int = 0
     refused_events: int = 0
 
-    def settle(self, chunk: Chunk) -> None:
+    def settle(self, chunk: Chunk | Columns) -> None:
         """Settle every row of a chunk, moving the position past it.
 
         Raises StopRequested, EffectFailed, Retryable, LeaseLost or OutcomeUnknown with the position before the row that
@@ -84,27 +87,27 @@ class Settler:
             try:
                 self.until_committed(part.first_line, *self._applying(part))
             except _BadRow as bad:
-                self._stop_at(part, bad)
+                self._stop_at(part.by_row(), bad)
             except Unsettled as unsettled:
-                if len(part.entries) > 1:
-                    earlier, later = part.halves()
+                if part.size > 1:
+                    earlier, later = part.by_row().halves()
                     parts += [later, earlier]
                 else:
-                    self._refuse(part, unsettled)
+                    self._refuse(part.by_row(), unsettled)
 
-    def _applying(self, part: Chunk) -> tuple[Body, Callable[[], int | None]]:
+    def _applying(self, part: Chunk | Columns) -> tuple[Body, Callable[[], int | None]]:
         """Give the body that applies a part, and how many attempts the event has left, where it stands alone."""
         last = Settled()
 
         def body(transaction: Transaction) -> tuple[Settled, Position]:
             nonlocal last
             last = Settled()
-            apply_chunk(transaction, self.work, part, lambda rows: self.effect(transaction, rows), last)
+            apply_part(transaction, self.work, part, lambda rows: self.effect(transaction, rows), last, self.guess)
             self._check_bad_rows(part, last)
             return last, part.end.position
 
         def allowed() -> int | None:
-            return last.attempts_left if len(part.entries) == 1 else None
+            return last.attempts_left if part.size == 1 else None
 
         return body, allowed
 
@@ -221,12 +224,12 @@ class Settler:
         except Exception:  # noqa: BLE001 - who looks on cannot break a job
             return
 
-    def _check_bad_rows(self, part: Chunk, settled: Settled) -> None:
+    def _check_bad_rows(self, part: Chunk | Columns, settled: Settled) -> None:
         """Before COMMIT: does one of these rows end the run? Raises _BadRow for the first that does."""
         ending = self.ending_row(settled, self.bad_rows)
         if ending is not None:
             line, reason = ending
-            index = next(number for number, entry in enumerate(part.entries) if entry.row.line == line)
+            index = next(number for number, entry in enumerate(part.by_row().entries) if entry.row.line == line)
             raise _BadRow(index, f"line {line}: {reason}")
 
     def ending_row(self, settled: Settled, before: int) -> tuple[int, str] | None:

@@ -5,18 +5,21 @@ The input is read in chunks all the same, so that memory stays constant; the tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pgonce.db.transaction import Transaction
-from pgonce.engine.apply import Settled, apply_chunk
+from pgonce.engine.apply import Settled
+from pgonce.engine.batch import ColumnBatch, Columns
 from pgonce.engine.effect import Effect
+from pgonce.engine.fast import apply_part
 from pgonce.engine.settle import INTERRUPTED, Settler, Unsettled
 from pgonce.errors import EffectFailed, Interrupted, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
+from pgonce.model.row import Row
 
 
-def settle_whole(settler: Settler, read: Callable[[], Iterator[Chunk]], effect: Effect | None) -> None:
+def settle_whole(settler: Settler, read: Callable[[], Iterator[Chunk | Columns]], effect: Effect | None) -> None:
     """Settle all chunks that ``read`` yields in one transaction; it is called again for every attempt.
 
     Raises StopRequested at a row that the limits do not allow, EffectFailed when the effect refuses the rows: nothing
@@ -39,24 +42,26 @@ def settle_whole(settler: Settler, read: Callable[[], Iterator[Chunk]], effect: 
 
 
 def _apply_all(
-    transaction: Transaction, settler: Settler, chunks: Iterator[Chunk], effect: Effect | None
+    transaction: Transaction, settler: Settler, chunks: Iterator[Chunk | Columns], effect: Effect | None
 ) -> tuple[Settled, Position]:
     total, position, begun, bad = Settled(), settler.held.position, False, settler.bad_rows
     for chunk in chunks:
         if settler.interrupted():
             raise Interrupted(INTERRUPTED)
-        settled = apply_chunk(transaction, settler.work, chunk, lambda _rows: None)
+        settled, due = Settled(), list[Sequence[Row] | ColumnBatch]()
+        apply_part(transaction, settler.work, chunk, due.append, settled, settler.guess, asking=True)
         ending = settler.ending_row(settled, bad)
         if ending is not None:
             raise StopRequested(
                 f"nothing was applied: line {ending[0]}: {ending[1]}. Correct the row and run again, or run with "
                 "--on-error quarantine."
             )
-        if effect is not None and settled.applied:
+        if effect is not None and due:
             if not begun:
                 effect.begin(transaction)
                 begun = True
-            effect.add(transaction, settled.applied)
+            for rows in due:
+                effect.add(transaction, rows)
         bad += settled.bad_rows
         total.include(settled)
         position = chunk.end.position

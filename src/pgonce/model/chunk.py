@@ -29,6 +29,15 @@ class Chunk:
         """The line of the first row; 0 if there is none."""
         return self.entries[0].row.line if self.entries else 0
 
+    @property
+    def size(self) -> int:
+        """The number of rows, usable or not."""
+        return len(self.entries)
+
+    def by_row(self) -> Chunk:
+        """Return the same rows one by one, which they are."""
+        return self
+
     def halves(self) -> tuple[Chunk, Chunk]:
         """Split into an earlier and a later half, each with its own end; for finding a bad row."""
         middle = len(self.entries) // 2

@@ -63,6 +63,15 @@ class Cursor:
             hasher.update(part)
         return Cursor(offset, lines, hasher)
 
+    def advance_counted(self, raw: bytes, lines: int) -> Cursor:
+        """Return the cursor behind ``raw``, which is known to hold this number of line feeds.
+
+        Safe to re-run: this cursor stays as it is.
+        """
+        hasher = self.hasher.copy()
+        hasher.update(raw)
+        return Cursor(self.offset + len(raw), self.lines + lines, hasher)
+
     @property
     def digest(self) -> str:
         """The SHA-256 (hex) of all bytes before this cursor."""

@@ -15,8 +15,9 @@ class Record:
     """One record that could be parsed.
 
     ``line`` is the number (from 1) of the physical line it begins on; ``raw`` its bytes with the line end; ``fields``
-    its values by column name: ``str`` for CSV and TSV, JSON values for NDJSON (numbers as ``int`` or
-    ``decimal.Decimal``, never ``float``).
+    its values by column name: ``str`` for CSV and TSV, JSON values for NDJSON, CloudEvents and Parquet (numbers as
+    ``int`` or ``decimal.Decimal``; only a Parquet column of floats or of bytes gives ``float`` or ``bytes``). Where an
+    input has no lines, ``line`` is the number of the row.
     """
 
     line: int

@@ -68,7 +68,7 @@ class RowReader:
 
     def __init__(self, definition: Definition, source: str) -> None:
         self.definition = definition
-        self._source = source_text(source) if source else ""
+        self.source = source_text(source) if source else ""
         self._types = dict(definition.types)
         self._omit = definition.outside_payload
         inside = definition.columns if definition.columns is not None else ()
@@ -87,7 +87,7 @@ class RowReader:
         fields, definition = record.fields, self.definition
         identity = event_id([fields.get(name) for name in definition.key], definition.key)
         column = definition.source_column
-        source = source_text(fields.get(column), column) if column else self._source
+        source = source_text(fields.get(column), column) if column else self.source
         amount = definition.amount
         cents = parse_cents(fields.get(amount), scale=definition.amount_scale, column=amount) if amount else 0
         payload = payload_text(fields, columns=definition.columns, omit=self._omit, types=self._types)

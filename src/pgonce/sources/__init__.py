@@ -1,4 +1,4 @@
-"""Where records come from: files and standard input as CSV, TSV or NDJSON, packed or not, in constant memory."""
+"""Where records come from: CSV, TSV, NDJSON, CloudEvents and Parquet, packed or not, in constant memory."""
 
 from __future__ import annotations
 

@@ -25,11 +25,14 @@ _TOO_LONG_REASON = f"the record is longer than {MAX_RECORD_BYTES} bytes"
 class Delimited:
     """The CSV or TSV format of one input: its columns, and how its blocks become pieces."""
 
+    by_line = True
+    identity = None
+
     def __init__(self, options: ReadingOptions, columns: tuple[str, ...], header_end: int) -> None:
         self.columns: tuple[str, ...] | None = columns
         self._options = options
         self._names = columns
-        self._header_end = header_end
+        self.header_end = header_end
 
     @classmethod
     def open(cls, blocks: Iterator[Block], options: ReadingOptions, name: str) -> Delimited:
@@ -52,7 +55,7 @@ class Delimited:
 
     def pieces(self, blocks: Iterator[Block], *, offset: int, lines: int) -> Iterator[Piece]:
         """Yield the pieces of ``blocks``, which begin at ``offset`` behind ``lines`` line feeds."""
-        columns = None if offset < self._header_end else self._names
+        columns = None if offset < self.header_end else self._names
         return _Reader(blocks, self._options, columns, offset=offset, lines=lines).pieces()
 
 

@@ -8,9 +8,21 @@ from pathlib import PurePath
 
 from pgonce.errors import ConfigurationError
 
-FORMATS = ("csv", "tsv", "ndjson")
+FORMATS = ("csv", "tsv", "ndjson", "cloudevents", "parquet")
+JSON_FORMATS = ("ndjson", "cloudevents")
+# Formats in which a row says itself what its fields are called and of which type they are.
+SELF_NAMING = (*JSON_FORMATS, "parquet")
 COMPRESSIONS = ("none", "gzip", "zstd")
-_FORMAT_BY_SUFFIX = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
+_FORMAT_BY_SUFFIX = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".cloudevents": "cloudevents",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
 _COMPRESSED_SUFFIXES = {".gz", ".gzip", ".zst", ".zstd"}
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 _ASCII = bytes(range(128))
@@ -21,9 +33,10 @@ _STATEFUL_CODECS = {"utf-7", "hz", "punycode", "idna", "unicode_escape", "raw_un
 class ReadingOptions:
     """How to read an input.
 
-    ``format`` is ``csv``, ``tsv`` or ``ndjson``; None takes it from the file name (below ``.gz`` or ``.zst``), and
-    ``csv`` for standard input. ``compression`` is ``none``, ``gzip`` or ``zstd``; None looks at the first bytes.
-    ``delimiter`` and ``quotechar`` are one ASCII character each; ``quotechar=None`` turns quoting off. ``columns``
+    ``format`` is one of FORMATS; None takes it from the file name (below ``.gz`` or ``.zst``), then from the content
+    where that says it (Parquet, CloudEvents), and ``csv`` for standard input. ``compression`` is ``none``, ``gzip`` or
+    ``zstd``; None looks at the first bytes. ``delimiter`` and ``quotechar`` are one ASCII character each;
+    ``quotechar=None`` turns quoting off. ``columns``
     names the columns of a file without a header (``header=False``).
     """
 
@@ -51,20 +64,29 @@ class ReadingOptions:
         }
 
 
-def resolve(name: str, options: ReadingOptions) -> ReadingOptions:
-    """Fill in what the file name decides and check that the options fit together.
-
-    The result has a format and the codec's own name as its encoding; for NDJSON everything about columns is cleared, so
-    that equal ways of reading compare equal. Raises ConfigurationError naming the option.
-    """
-    format_ = options.format or _format_of(name)
-    if format_ not in FORMATS:
-        raise ConfigurationError(f"unknown format {format_!r}; known are {', '.join(FORMATS)}")
+def check(name: str, options: ReadingOptions) -> None:
+    """Check the options as far as that can be done before the input is opened. Raises ConfigurationError."""
     if options.compression is not None and options.compression not in COMPRESSIONS:
         raise ConfigurationError(f"unknown compression {options.compression!r}; known are {', '.join(COMPRESSIONS)}")
+    format_ = options.format or _format_of_name(name)
+    if format_ is not None:
+        resolve(name, replace(options, format=format_), None)
+    _encoding(options.encoding)
+
+
+def resolve(name: str, options: ReadingOptions, said: str | None) -> ReadingOptions:
+    """Fill in what file name and content decide and check that the options fit together.
+
+    ``said`` is the format that the content says it has, None where it says nothing. The result has a format and the
+    codec's own name as its encoding; for formats that name their fields everything about columns is cleared, so that
+    equal ways of reading compare equal. Raises ConfigurationError naming the option.
+    """
+    format_ = options.format or _format_of(name, said)
+    if format_ not in FORMATS:
+        raise ConfigurationError(f"unknown format {format_!r}; known are {', '.join(FORMATS)}")
     encoding = _encoding(options.encoding)
-    if format_ == "ndjson":
-        return _resolve_ndjson(options, encoding)
+    if format_ in SELF_NAMING:
+        return _resolve_self_naming(format_, options, encoding)
     delimiter = options.delimiter or ("\t" if format_ == "tsv" else ",")
     quotechar = options.quotechar or None
     _check_marks(delimiter, quotechar)
@@ -98,18 +120,20 @@ def check_names(names: tuple[str, ...], where: str) -> None:
         raise ConfigurationError(f"{where}: more than one column is called {listed}; rename all but one")
 
 
-def _format_of(name: str) -> str:
-    if name == "-":
-        return "csv"
+def _format_of(name: str, said: str | None) -> str:
+    format_ = _format_of_name(name) or said or ("csv" if name == "-" else None)
+    if format_ is None:
+        raise ConfigurationError(
+            f"{name}: the file name does not tell the format; say --format {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        )
+    return format_
+
+
+def _format_of_name(name: str) -> str | None:
     path = PurePath(name)
     if path.suffix.lower() in _COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
-    try:
-        return _FORMAT_BY_SUFFIX[path.suffix.lower()]
-    except KeyError:
-        raise ConfigurationError(
-            f"{name}: the file name does not tell the format; say --format {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-        ) from None
+    return _FORMAT_BY_SUFFIX.get(path.suffix.lower())
 
 
 def _encoding(name: str) -> str:
@@ -131,12 +155,15 @@ def _encoding(name: str) -> str:
     return codec.name
 
 
-def _resolve_ndjson(options: ReadingOptions, encoding: str) -> ReadingOptions:
+def _resolve_self_naming(format_: str, options: ReadingOptions, encoding: str) -> ReadingOptions:
+    shown = {"ndjson": "NDJSON", "cloudevents": "CloudEvents", "parquet": "Parquet"}[format_]
     if encoding != "utf-8":
-        raise ConfigurationError(f"NDJSON is always UTF-8, not {options.encoding!r}; leave --encoding out, or convert")
+        raise ConfigurationError(f"{shown} is always UTF-8, not {options.encoding!r}; leave --encoding out, or convert")
     if options.delimiter is not None or options.columns is not None:
-        raise ConfigurationError("--delimiter and --columns do not apply to NDJSON; leave them out")
-    return replace(options, format="ndjson", encoding="utf-8", quotechar=None, header=False)
+        raise ConfigurationError(f"--delimiter and --columns do not apply to {shown}; leave them out")
+    if format_ == "parquet" and options.compression not in (None, "none"):
+        raise ConfigurationError("Parquet is compressed inside of the file; leave --compression out")
+    return replace(options, format=format_, encoding="utf-8", quotechar=None, header=False)
 
 
 def _check_marks(delimiter: str, quotechar: str | None) -> None:

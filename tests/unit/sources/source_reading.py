@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from pgonce.model.cursor import Cursor, Position
 from pgonce.model.record import Filler, Malformed, Piece, Record
-from pgonce.sources import Input, ReadingOptions, blocks, delimited, ndjson, skipping
+from pgonce.sources import Input, ReadingOptions, blocks, cloudevents, delimited, jsonarray, ndjson, skipping
 
 
 @contextmanager
@@ -26,8 +26,9 @@ def limits(*, block: int = 256, record: int = 1024, skip: int = 64) -> Iterator[
     """Set the limits of the readers low, so that small inputs reach them."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(blocks, "BLOCK_BYTES", block))
-        stack.enter_context(patch.object(skipping, "SKIP_BYTES", skip))
-        for module in (blocks, delimited, ndjson):
+        for module in (skipping, jsonarray):
+            stack.enter_context(patch.object(module, "SKIP_BYTES", skip))
+        for module in (blocks, cloudevents, delimited, jsonarray, ndjson):
             stack.enter_context(patch.object(module, "MAX_RECORD_BYTES", record))
         yield
 

@@ -1,28 +1,53 @@
 -- Count the rows of a run by their result, from committed rows: its events, its findings, and its replayed rows.
+-- Amended events are looked up one by one, so that all others are only added up: an event counts for what its row said.
 -- A row that completed an event which an earlier row had left pending is a replay of that row here. What became of the
 -- replayed rows is known from the newest start that read the whole input again, if there is one.
 -- Lock: none.
 -- Zero rows: never; one row a result.
-select e.result, count(*), coalesce(sum(e.cents), 0)
+select t.result, t.n, t.cents
 from (
     select
-        case
-            when v.status in ('completed', 'pruned') and v.adopted then 'adopted'
-            when v.status in ('completed', 'pruned') then 'applied'
-            else v.status
-        end as result,
-        coalesce(h.old_amount_cents, v.amount_cents) as cents
+        count(*) filter (where v.status in ('completed', 'pruned') and not v.adopted) as applied,
+        sum(v.amount_cents) filter (where v.status in ('completed', 'pruned') and not v.adopted) as applied_cents,
+        count(*) filter (where v.adopted) as adopted,
+        sum(v.amount_cents) filter (where v.adopted) as adopted_cents,
+        count(*) filter (where v.status = 'failed') as failed,
+        sum(v.amount_cents) filter (where v.status = 'failed') as failed_cents,
+        count(*) filter (where v.status = 'pending') as pending,
+        sum(v.amount_cents) filter (where v.status = 'pending') as pending_cents
     from pgonce.event as v
-    left join lateral (
-        select a.old_amount_cents
-        from pgonce.event_history as a
-        where a.job = v.job and a.source = v.source and a.event_id = v.event_id and a.action = 'amended'
-        order by a.step
-        limit 1
-    ) as h on true
     where v.job = %(job)s::text and v.run_id = %(run_id)s::bigint
 ) as e
-group by e.result
+cross join (
+    select
+        sum(h.old_amount_cents - v.amount_cents) filter (
+            where v.status in ('completed', 'pruned') and not v.adopted
+        ) as applied_cents,
+        sum(h.old_amount_cents - v.amount_cents) filter (where v.adopted) as adopted_cents,
+        sum(h.old_amount_cents - v.amount_cents) filter (where v.status = 'failed') as failed_cents,
+        sum(h.old_amount_cents - v.amount_cents) filter (where v.status = 'pending') as pending_cents
+    from (
+        select distinct on (a.source, a.event_id) a.source, a.event_id, a.old_amount_cents::numeric as old_amount_cents
+        from pgonce.event_history as a
+        where a.job = %(job)s::text and a.action = 'amended'
+        order by a.source, a.event_id, a.step
+    ) as h
+    cross join lateral (
+        select s.status, s.adopted, s.amount_cents
+        from pgonce.event as s
+        where s.job = %(job)s::text and s.source = h.source and s.event_id = h.event_id
+            and s.run_id = %(run_id)s::bigint
+        offset 0
+    ) as v
+) as amended
+cross join lateral (
+    values
+        ('applied', e.applied, e.applied_cents + coalesce(amended.applied_cents, 0)),
+        ('adopted', e.adopted, e.adopted_cents + coalesce(amended.adopted_cents, 0)),
+        ('failed', e.failed, e.failed_cents + coalesce(amended.failed_cents, 0)),
+        ('pending', e.pending, e.pending_cents + coalesce(amended.pending_cents, 0))
+) as t (result, n, cents)
+where t.n > 0
 union all
 select f.kind, count(*), coalesce(sum(f.amount_cents), 0)
 from pgonce.finding as f

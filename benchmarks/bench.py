@@ -1,0 +1,120 @@
+"""`make bench`: measure, print, and write the tables of benchmarks/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+
+from benchmarks import actions
+from benchmarks.inputs import Input, write_input
+from benchmarks.measure import Bench, Line, Measured, interleaved
+from pgonce import server
+
+README = Path(__file__).parent / "README.md"
+BEGIN = "<!-- tables: written by `make bench` -->\n"
+
+# One transaction an event costs a flush of the disk each: more rows would only take longer.
+ITEM_ROWS_MAX = 2_000
+
+SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB"}
+
+Actions = dict[str, Callable[[], Measured]]
+
+
+def tables(bench: Bench, folder: Path, rows: int, rounds: int) -> Iterator[tuple[str, list[Line]]]:
+    """Measure everything for one size; yield each table when it is there."""
+    in_order, random = (write_input(folder, rows, ids) for ids in ("in order", "random"))
+    yield f"{rows:,} rows, ids in order", interleaved(rounds, "floor", _of(bench, folder, in_order))
+    yield f"{rows:,} rows, random ids", interleaved(rounds, "floor, sorted by id", _of_random(bench, random))
+    few = write_input(folder, min(rows, ITEM_ROWS_MAX), "in order")
+    yield f"{few.rows:,} rows, a commit a row", interleaved(rounds, "bare loop of inserts", _of_items(bench, few))
+
+
+def _of(bench: Bench, folder: Path, source: Input) -> Actions:
+    rows, before = source.rows, (actions.ours, source, {})
+    some_new = write_input(folder, rows, "in order", new_of_hundred=1)
+    whole = {"limits": {"checkpoint": "all"}}
+    return {
+        "floor": lambda: bench.measure(rows, actions.floor, source, False),
+        "pgonce run": lambda: bench.measure(rows, actions.ours, source, {}),
+        "pgonce run, one transaction": lambda: bench.measure(rows, actions.ours, source, whole),
+        "pgonce run, SQL effect": lambda: bench.measure(rows, actions.ours_with_effect, source, folder),
+        "replay, reading every row": lambda: bench.measure(rows, actions.replay, source, before=before),
+        "1 % new among replayed": lambda: bench.measure(rows, actions.ours, some_new, {}, before=before),
+        "finished file again": lambda: bench.measure(rows, actions.finished, source, before=before),
+    }
+
+
+def _of_random(bench: Bench, source: Input) -> Actions:
+    rows, before = source.rows, (actions.ours, source, {})
+    return {
+        "floor, sorted by id": lambda: bench.measure(rows, actions.floor, source, True),
+        "floor, in file order": lambda: bench.measure(rows, actions.floor, source, False),
+        "pgonce run": lambda: bench.measure(rows, actions.ours, source, {}),
+        "replay, reading every row": lambda: bench.measure(rows, actions.replay, source, before=before),
+    }
+
+
+def _of_items(bench: Bench, source: Input) -> Actions:
+    rows, item = source.rows, {"limits": {"checkpoint": "item"}}
+    return {
+        "bare loop of inserts": lambda: bench.measure(rows, actions.loop, source),
+        "pgonce run --checkpoint item": lambda: bench.measure(rows, actions.ours, source, item),
+    }
+
+
+def written(title: str, lines: list[Line]) -> str:
+    """Write a table in Markdown."""
+    names = (
+        "| | rows/s | of the floor | CPU of the client, us a row | of the server | WAL bytes a row "
+        "| peak of the client, MiB |\n|---|--:|--:|--:|--:|--:|--:|\n"
+    )
+    return f"### {title}\n\n{names}" + "".join(
+        f"| {line.name} | {line.rate:,.0f} | {line.ratio:.2f} | {line.client_us:.1f} | {line.server_us:.1f} "
+        f"| {line.wal_bytes:,.0f} | {line.peak_mib:,.0f} |\n"
+        for line in lines
+    )
+
+
+def where(dsn: str, rounds: int) -> str:
+    """Say on what it was measured."""
+    with psycopg.connect(dsn) as connection:
+        [(version,)] = connection.execute("show server_version").fetchall()
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    settings = ", ".join(f"{name} {value}" for name, value in SETTINGS.items())
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, PostgreSQL {version} over a Unix socket, Python "
+        f"{platform.python_version()}; fsync and synchronous_commit on, {settings}; medians of {rounds}, in turn, each "
+        f"on fresh tables after a checkpoint. Load of the machine over 1, 5 and 15 minutes at the end: {load}.\n"
+    )
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description="Measure pgonce beside bare COPY; writes benchmarks/README.md.")
+    parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--keep", action="store_true", help="print only, leave README.md as it is")
+    given = parser.parse_args()
+    with server.scratch(settings=SETTINGS) as scratch, tempfile.TemporaryDirectory(prefix="pgonce-bench-") as folder:
+        bench = Bench(scratch.dsn, scratch.postmaster_pid)
+        parts = []
+        for rows in given.rows:
+            for title, lines in tables(bench, Path(folder), rows, given.rounds):
+                parts.append(written(title, lines))
+                print(parts[-1], flush=True)
+        parts.insert(0, where(scratch.dsn, given.rounds))
+    if not given.keep:
+        kept = README.read_text(encoding="utf-8").partition(BEGIN)[0]
+        README.write_text(kept + BEGIN + "\n" + "\n".join(parts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
