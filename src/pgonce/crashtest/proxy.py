@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -45,9 +46,9 @@ class Proxy:
     Listens on ``.s.PGSQL.<port>`` in ``listen_dir`` (made with mode 0700 if it is not there), or with None on a free
     port of 127.0.0.1. ``on_boundary`` is called by one thread at a time. ``points="statement"`` counts startup, Query,
     Sync, CopyDone, CopyFail and Terminate; ``"message"`` counts every Execute too, ``"pipeline"`` those that no Sync
-    follows at once. ``listener`` is a socket that listens already, instead of ``listen_dir``. ``admit`` says under which
-    names a login goes on to the server, or raises ``Refused``. ``side_dsn`` is a direct connection
-    for the terminate deeds. TLS is declined. Errors inside, also those of ``on_boundary``, are raised on leaving.
+    follows at once. ``listener`` is a socket that listens already, instead of ``listen_dir``. ``admit`` says under
+    which names a login goes on to the server, or raises ``Refused``. ``side_dsn`` is a direct connection for the
+    terminate deeds. TLS is declined. Errors inside, also those of ``on_boundary``, are raised on leaving.
 
     Safe to re-run: yes; it keeps nothing but its socket, which is removed on leaving.
     """
@@ -186,6 +187,15 @@ class Proxy:
             self.fired.clear()
             self._number = self._connections = 0
             self._on_boundary, self._admit = on_boundary, admit
+
+    def settle(self, limit_s: float) -> None:
+        """Wait until every connection has ended by itself, what was sent has been passed on; cut those that stay."""
+        until = time.monotonic() + limit_s
+        with self._lock:
+            threads = list(self._sessions)
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        self._cut_sessions()
 
     def raise_failure(self) -> None:
         """Raise what went wrong inside since the last call, if anything did."""
