@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -15,7 +16,8 @@ from pgonce.cli.lab import fill_standard_streams
 from pgonce.cli.options import json_option, print_json, quiet_option
 from pgonce.cli.printable import printable
 from pgonce.cli.streams import say
-from pgonce.crashtest import astext
+from pgonce.crashtest import asjunit, astext
+from pgonce.crashtest import page as aspage
 from pgonce.crashtest.asjson import report_as_dict
 from pgonce.crashtest.baseline import Rules
 from pgonce.crashtest.conduct import Plan, conduct
@@ -23,13 +25,17 @@ from pgonce.crashtest.explore import Result
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command
 from pgonce.crashtest.limits import RERUNS, SAMPLE_PER_STATEMENT
+from pgonce.errors import ConfigurationError
 
 # Between two lines of progress; a person looks up now and then.
 PROGRESS_S = 2.0
 
+_FILE = click.Path(path_type=Path, dir_okay=False)
 _PATH = click.Path(path_type=Path)
 _OPTIONS = (
     click.option("--setup", "setup", multiple=True, type=_PATH, help="SQL file that makes the state before a run."),
+    click.option("--dsn", metavar="DSN", help="A database to copy; it is only read. Never put a password here."),
+    click.option("--database", metavar="NAME", help="The database to copy, on the server of --dsn or libpq's own."),
     click.option("--workdir", type=_PATH, help="The program's working folder, to be copied. Default: this folder."),
     click.option("--empty-workdir", is_flag=True, help="Run in an empty folder instead of a copy."),
     click.option(
@@ -65,6 +71,8 @@ _OPTIONS = (
     click.option("--resume", type=_PATH, metavar="FILE", help="Keep what was tried here, and go on from it."),
     click.option("--seed", type=int, default=0, show_default=True, help="For what is chosen by chance."),
     click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Servers at work at once."),
+    click.option("--html", "html", type=_FILE, metavar="FILE", help="Write the report as one HTML page."),
+    click.option("--junit", "junit", type=_FILE, metavar="FILE", help="Write the report as JUnit XML."),
     click.option("-v", "--verbose", is_flag=True, help="Tell every trial, and every fault in full."),
 )
 
@@ -90,8 +98,14 @@ def crashtest(command: tuple[str, ...], as_json: bool, quiet: bool, verbose: boo
     """
     fill_standard_streams()
     signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+    pages = [(path, page) for path, page in ((options.pop("html"), aspage), (options.pop("junit"), asjunit)) if path]
+    for path, _ in pages:
+        write_whole(path, "")
     talk = _Talk(quiet=quiet, verbose=verbose)
     report = conduct(_plan(command, options), tell=talk.tell, on_result=talk.result)
+    for path, page in pages:
+        write_whole(path, page.document(report))
+        talk.tell(f"wrote {path}")
     if as_json:
         print_json(report_as_dict(report))
     else:
@@ -117,6 +131,8 @@ def _plan(command: tuple[str, ...], options: dict[str, Any]) -> Plan:
             kills_client_only=options["kills"] == "client",
         ),
         setup=options["setup"],
+        original_dsn=options["dsn"],
+        original_database=options["database"],
         rules=Rules(
             tables=_names(options["tables"]),
             ignore=_names(options["ignore"]),
@@ -164,6 +180,22 @@ class _Talk:
         elif time.monotonic() - self._said_at >= PROGRESS_S:
             self._said_at = time.monotonic()
             self.tell(f"{done} of {whole} trials, {self._unsafe} not safe")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step: an older one stays whole until the new one is. An empty text only tries whether it can.
+
+    Raises ConfigurationError if it cannot be written.
+    """
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        new.write_text(text, encoding="utf-8", errors="replace")
+        if text:
+            new.replace(path)
+        else:
+            new.unlink()
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {str(path)!r}: {error.strerror}. Name another file.") from error
 
 
 def _end_like_ctrl_c(_number: int, _frame: object) -> None:

@@ -152,14 +152,14 @@ def from_setup(server: ScratchServer, scripts: Sequence[Path]) -> Base:
     with base.connected("postgres") as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(DATABASE)))
     for script in scripts:
-        _run_psql(base, script)
-    return _sealed(base)
+        run_psql(base, script)
+    return sealed(base)
 
 
-def _sealed(base: Base) -> Base:
+def sealed(base: Base) -> Base:
     """Put the working database aside as the pristine one; its settings by ALTER DATABASE are kept for the clones."""
     with base.connected("postgres") as connection:
-        settings = [str(row[0]) for row in connection.execute(_SETTINGS_OF_DATABASE, (base.work,)).fetchall()]
+        settings = [str(row[0]) for row in connection.execute(SETTINGS_OF_DATABASE, (base.work,)).fetchall()]
         connection.execute(
             sql.SQL("alter database {} rename to {}").format(sql.Identifier(base.work), sql.Identifier(base.pristine))
         )
@@ -167,7 +167,7 @@ def _sealed(base: Base) -> Base:
     return dataclasses.replace(base, settings=tuple(settings), roles=roles)
 
 
-_SETTINGS_OF_DATABASE = """
+SETTINGS_OF_DATABASE = """
 select format('alter %%s set %%I to %%s',
               case when s.setrole = 0 then format('database %%I', d.datname)
                    else format('role %%I in database %%I', r.rolname, d.datname) end,
@@ -183,7 +183,8 @@ where d.datname = %s
 """
 
 
-def _run_psql(base: Base, script: Path) -> None:
+def run_psql(base: Base, script: Path) -> None:
+    """Run an SQL file in the working database. Raises ConfigurationError if it fails."""
     if not script.is_file():
         raise ConfigurationError(f"the setup file {str(script)!r} is not there")
     argv: list[str | Path] = [

@@ -15,6 +15,7 @@ from pgonce.crashtest import base as bases
 from pgonce.crashtest import lane as lanes
 from pgonce.crashtest.base import Base
 from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish, mark_of
+from pgonce.crashtest.copying import from_copy, look_at
 from pgonce.crashtest.explore import Result, Trial, attempt, rerun_without_fault, trials
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command, Lane
@@ -35,12 +36,15 @@ OnResult = Callable[[Result, int, int], None]
 class Plan:
     """What to test and how thoroughly.
 
-    ``setup`` are SQL files; ``per_statement`` None tries every occurrence; ``points_max`` and ``time_s_max`` bound the
-    whole; ``only`` are ids of points, alone or with a fault; ``resume`` is a file that keeps what was tried.
+    ``setup`` are SQL files; ``original_dsn`` and ``original_database`` name a database that is copied before them.
+    ``per_statement`` None tries every occurrence; ``points_max`` and ``time_s_max`` bound the whole; ``only`` are ids
+    of points, alone or with a fault; ``resume`` is a file that keeps what was tried.
     """
 
     command: Command
     setup: tuple[Path, ...] = ()
+    original_dsn: str | None = None
+    original_database: str | None = None
     rules: Rules = field(default_factory=Rules)
     faults: tuple[Fault, ...] = tuple(Fault)
     only: frozenset[str] = frozenset()
@@ -105,7 +109,9 @@ def _lane(plan: Plan) -> Iterator[Lane]:
 
 
 def _base(plan: Plan, server: ScratchServer) -> Base:
-    return bases.from_setup(server, plan.setup)
+    if plan.original_dsn is None and plan.original_database is None:
+        return bases.from_setup(server, plan.setup)
+    return from_copy(server, look_at(plan.original_dsn or "", plan.original_database), plan.setup)
 
 
 def _choose(plan: Plan, baseline: Baseline) -> tuple[list[Trial], int]:

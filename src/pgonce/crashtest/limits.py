@@ -5,6 +5,10 @@ from __future__ import annotations
 # A schema file with its rows; a state that takes longer is better copied with --dsn.
 SETUP_S_MAX = 300.0
 
+# A staging database is copied once for every server at work; a larger one is better cut down first.
+COPY_BYTES_MAX = 20 << 30
+COPY_S_MAX = 3600.0
+
 # After its client is gone a backend works on to the end of its statement; batch statements may take long.
 BACKENDS_S_MAX = 30.0
 
