@@ -154,14 +154,15 @@ class Lane:
         return output
 
     def _argv(self) -> tuple[str, ...]:
-        """Return the command; a program outside the working folder is named by its whole path."""
-        name, folder = self.command.argv[0], self.command.folder
+        """Return the command with ``{dsn}`` and so on filled in; a program outside the folder gets its whole path."""
+        argv = tuple(environment.filled(word, self.address) for word in self.command.argv)
+        name, folder = argv[0], self.command.folder
         if folder is None or "/" not in name or Path(name).is_absolute():
-            return self.command.argv
+            return argv
         lexical = Path(os.path.normpath(folder.absolute() / name))
         if lexical.is_relative_to(os.path.normpath(folder.absolute())):
-            return self.command.argv
-        return (str(lexical), *self.command.argv[1:])
+            return argv
+        return (str(lexical), *argv[1:])
 
     def _as_ours(self, parameters: Mapping[str, str]) -> Mapping[str, str]:
         """Lead a login to the working database where no database of that name was copied."""

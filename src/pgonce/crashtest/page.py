@@ -101,10 +101,10 @@ def _section(report: Report, result: Result) -> str:
     ]
     said = f"<p class='note'>It said last:</p><pre>{_text(result.output)}</pre>" if result.output else ""
     return (
-        f'<details id="{_anchor(result)}"><summary><span class="mark {result.verdict.value}">{result.verdict.value}'
+        f'<details><summary><span class="mark {result.verdict.value}">{result.verdict.value}'
         f"</span> {_text(result.trial.blow.name)} at <code>{_text(met.words)}</code>{nth}: {_text(result.why)}"
         "</summary>"
-        f"<div><dl>{''.join(f'<dt>{name}</dt><dd>{text}</dd>' for name, text in facts)}</dl>"
+        f"<div id='{_anchor(result)}'><dl>{''.join(f'<dt>{name}</dt><dd>{text}</dd>' for name, text in facts)}</dl>"
         f'{"".join(_evidence(result.evidence))}{said}<p><a href="#grid">back to the grid</a></p></div></details>'
     )
 
