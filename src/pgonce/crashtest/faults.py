@@ -66,8 +66,8 @@ def blows(fault: Fault) -> tuple[Blow, ...]:
 
 def applies(fault: Fault, boundary: Boundary) -> bool:
     """Say whether a fault can happen at a boundary at all."""
-    if boundary.kind is Kind.TERMINATE:
-        return fault in (Fault.CUT_BEFORE, Fault.KILL)
+    if boundary.kind is Kind.TERMINATE:  # the program does not wait for an answer: a kill comes at any moment after it
+        return fault is Fault.CUT_BEFORE
     if fault is Fault.SERIALIZATION:
         is_quiet = _NEVER_SERIALIZATION.match(boundary.statement) or not boundary.statement
         is_copy_end = boundary.kind is Kind.COPY_DONE

@@ -68,7 +68,7 @@ class Met:
             Kind.TERMINATE: "(disconnecting)",
             Kind.COPY_DONE: "(end of the COPY data)",
             Kind.COPY_FAIL: "(COPY given up)",
-        }.get(self.boundary.kind, text or "(an empty message)")
+        }.get(self.boundary.kind, text.rstrip("; ") or "(an empty message)")
 
 
 @dataclass(slots=True)

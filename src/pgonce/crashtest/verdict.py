@@ -103,8 +103,10 @@ def _judged(
 
 
 def _by_direction(off: int | Decimal, moved: int | Decimal, told: str) -> tuple[Verdict, str]:
-    """A clean run that changes nothing here has no direction: then more is more and less is less."""
-    further = (off > 0) == (moved >= 0)
+    """A clean run that leaves as much as before has no direction: then nothing can have been done twice."""
+    if moved == 0:
+        return Verdict.CHANGED, told
+    further = (off > 0) == (moved > 0)
     return (Verdict.DOUBLED if further else Verdict.LOST), told
 
 
