@@ -7,15 +7,15 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgonce.crashtest import base as bases
+from pgonce.crashtest import environment
 from pgonce.crashtest import lane as lanes
-from pgonce.crashtest.base import Base
 from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish, mark_of
-from pgonce.crashtest.copying import from_copy, look_at
+from pgonce.crashtest.copying import Original, from_copy, look_at
 from pgonce.crashtest.explore import Result, Trial, attempt, rerun_without_fault, trials
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command, Lane
@@ -26,7 +26,7 @@ from pgonce.crashtest.resume import Ledger
 from pgonce.crashtest.state import read_state
 from pgonce.crashtest.verdict import Verdict
 from pgonce.errors import Inconclusive
-from pgonce.server import ScratchServer, scratch
+from pgonce.server import scratch
 
 Tell = Callable[[str], None]
 OnResult = Callable[[Result, int, int], None]
@@ -65,8 +65,13 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
     """
     began = time.monotonic()
     with contextlib.ExitStack() as opened:
+        original = None
+        if plan.original_dsn is not None or plan.original_database is not None:
+            original = look_at(plan.original_dsn or "", plan.original_database)
+            tell(f"copying the database {original.database!r}, which is only read")
+        inherited = opened.enter_context(environment.closed())
         tell("making a scratch server" if plan.jobs == 1 else f"making {plan.jobs} scratch servers")
-        first = opened.enter_context(_lane(plan))
+        first = opened.enter_context(_lane(plan, original, inherited))
         baseline = establish(first, plan.rules, limit_s=plan.limit_s, tell=tell)
         baseline = rerun_without_fault(first, baseline, plan.rules)
         todo, left_out = _choose(plan, baseline)
@@ -76,7 +81,9 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
         known = [found for trial in todo if (found := ledger.known(trial)) is not None]
         tried = {result.trial for result in known}
         waiting = [trial for trial in todo if trial not in tried]
-        others = [opened.enter_context(_lane(plan)) for _ in range(min(plan.jobs, len(waiting)) - 1)]
+        others = [
+            opened.enter_context(_lane(plan, original, inherited)) for _ in range(min(plan.jobs, len(waiting)) - 1)
+        ]
         for other in others:
             _check_alike(other, plan, baseline)
         stop_at = began + plan.time_s_max if plan.time_s_max is not None else None
@@ -103,15 +110,11 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
 
 
 @contextlib.contextmanager
-def _lane(plan: Plan) -> Iterator[Lane]:
-    with scratch(settings=bases.SETTINGS) as server, lanes.opened(server, _base(plan, server), plan.command) as lane:
-        yield lane
-
-
-def _base(plan: Plan, server: ScratchServer) -> Base:
-    if plan.original_dsn is None and plan.original_database is None:
-        return bases.from_setup(server, plan.setup)
-    return from_copy(server, look_at(plan.original_dsn or "", plan.original_database), plan.setup)
+def _lane(plan: Plan, original: Original | None, inherited: Mapping[str, str]) -> Iterator[Lane]:
+    with scratch(settings=bases.SETTINGS) as server:
+        base = from_copy(server, original, plan.setup) if original else bases.from_setup(server, plan.setup)
+        with lanes.opened(server, base, plan.command, inherited=inherited) as lane:
+            yield lane
 
 
 def _choose(plan: Plan, baseline: Baseline) -> tuple[list[Trial], int]:

@@ -39,6 +39,7 @@ class Original:
     major: int
     locale: str
     settings: tuple[str, ...]
+    environment: Mapping[str, str]
 
 
 def look_at(dsn: str, database: str | None) -> Original:
@@ -66,7 +67,7 @@ def look_at(dsn: str, database: str | None) -> Original:
         raise ConfigurationError(f"the database {name!r} is encoded in {encoding}; only UTF8 is copied")
     if privileges:
         privileges.insert(0, sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)).as_string())
-    return Original(target, name, user, owner, version // 10_000, locale, (*settings, *privileges))
+    return Original(target, name, user, owner, version // 10_000, locale, (*settings, *privileges), dict(os.environ))
 
 
 def from_copy(server: ScratchServer, original: Original, scripts: Sequence[Path] = ()) -> Base:
@@ -82,7 +83,7 @@ def from_copy(server: ScratchServer, original: Original, scripts: Sequence[Path]
     base = Base(server, original.database, original.user, is_copy=True)
     _create(base, original)
     dump = folder / "database.dump"
-    environment = {**os.environ, "PGOPTIONS": READ_ONLY}
+    environment = {**original.environment, "PGOPTIONS": READ_ONLY}
     _checked([server.program("pg_dump"), "-Fc", "-Z0", "-f", dump, "-d", original.dsn], environment, "be dumped")
     restore: list[Path | str] = [server.program("pg_restore"), "--exit-on-error", "-d", base.dsn(base.work), dump]
     _checked(restore, _bare(), "be restored on the scratch server")
@@ -111,7 +112,7 @@ def _create(base: Base, original: Original) -> None:
 
 
 def _copy_roles(server: ScratchServer, original: Original, path: Path) -> None:
-    environment = {**os.environ, "PGOPTIONS": READ_ONLY}
+    environment = {**original.environment, "PGOPTIONS": READ_ONLY}
     argv: list[Path | str] = [
         server.program("pg_dumpall"),
         "--roles-only",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -72,6 +74,19 @@ def build(
             raise ConfigurationError(f"--env {assignment!r} is not of the form NAME=text, like DB_URL={{dsn}}")
         made[name] = filled(text, address)
     return kept | QUIET | made, dropped
+
+
+@contextlib.contextmanager
+def closed() -> Iterator[dict[str, str]]:
+    """Let nothing in this process's environment lead libpq elsewhere while the block runs; yield what there was."""
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith("PG") and not name.startswith("PGONCE_"):
+            del os.environ[name]
+    try:
+        yield before
+    finally:
+        os.environ.update(before)
 
 
 def filled(text: str, address: Address) -> str:

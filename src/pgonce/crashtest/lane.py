@@ -197,9 +197,7 @@ class Lane:
 
 
 @contextlib.contextmanager
-def opened(
-    server: ScratchServer, base: Base, command: Command, *, inherited: Mapping[str, str] | None = None
-) -> Iterator[Lane]:
+def opened(server: ScratchServer, base: Base, command: Command, *, inherited: Mapping[str, str]) -> Iterator[Lane]:
     """Open a lane on a server whose pristine database is made; everything of it lies in the server's folder."""
     folder = server.folder / "crashtest"
     folder.mkdir(mode=0o700)
@@ -216,7 +214,7 @@ def opened(
             listener=listener,
         ) as proxy,
     ):
-        yield Lane(base, command, kept, proxy, snapshot, os.environ if inherited is None else inherited)
+        yield Lane(base, command, kept, proxy, snapshot, inherited)
 
 
 def _tail(output: Path) -> str:
