@@ -48,7 +48,7 @@ def run(project: Path, *arguments: str, environment: dict[str, str] | None = Non
 
 
 def test_a_wrong_program_ends_with_3_and_says_where_why_and_what_to_do(project: Path) -> None:
-    """The report names the statement, its place, the rows, the cure, and the way to see it again; the last line sums up."""
+    """The report names statement, place, rows, cure and how to see it again; the last line sums up."""
     done = run(
         project, "--fault", "cut-after", "--html", "out.html", "--junit", "out.xml", "--", sys.executable, "wrong.py"
     )

@@ -144,6 +144,20 @@ def test_several_processes_and_connections_have_points_of_their_own(folder: Path
     assert {"BEGIN", "insert into ledger (payment_id, amount) values (?)"} <= labels
 
 
+def test_a_worker_that_never_ends_is_over_when_its_work_is_done(folder: Path) -> None:
+    """A query says when; a worker that does not survive the fault is started again, and one that does is judged too."""
+    program = "import psycopg, time\nwith psycopg.connect('', autocommit=True) as c:\n    while True:\n"
+    program += (
+        "        for (p,) in c.execute('select id from payment except select payment_id from done').fetchall():\n"
+    )
+    program += "            c.execute('update balance set cents = cents + 7')\n"
+    program += "            c.execute('insert into done values (%s)', (p,))\n        time.sleep(0.02)\n"
+    until = "select (select count(*) from done) = (select count(*) from payment)"
+    report = crash_python(folder, program, command={"until": until}, faults=(Fault.CUT_AFTER,), per_statement=1)
+    assert ("update balance set", "cut-after", "DOUBLED") in unsafe_of(report)
+    assert ("insert into done", "cut-after", "DOUBLED") not in unsafe_of(report)
+
+
 def test_a_pipeline_is_failed_statement_by_statement(folder: Path) -> None:
     """Between two statements that were sent together there is a point, too, and a transaction covers them."""
     program = "import psycopg\nwith psycopg.connect('') as connection, connection.pipeline():\n"

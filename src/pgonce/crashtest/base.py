@@ -55,6 +55,7 @@ class Base:
     settings: tuple[str, ...] = ()
     roles: frozenset[str] = frozenset()
     is_copy: bool = False
+    _standing: list[psycopg.Connection] = dataclasses.field(default_factory=list, compare=False)
 
     @property
     def pristine(self) -> str:
@@ -76,71 +77,83 @@ class Base:
         with psycopg.connect(self.dsn(database), autocommit=True) as connection:
             yield connection
 
+    @property
+    def admin(self) -> psycopg.Connection:
+        """Return the connection that stands by for work on whole databases."""
+        if not self._standing:
+            self._standing.append(psycopg.connect(self.dsn("postgres"), autocommit=True))
+        return self._standing[0]
+
+    def close(self) -> None:
+        """Close the connection that stands by; the next use opens another. Safe to re-run: yes."""
+        while self._standing:
+            self._standing.pop().close()
+
+    def crash(self) -> None:
+        """Crash the server and let it recover."""
+        self.close()
+        self.server.crash()
+        self.server.start()
+
     def reset(self) -> None:
         """Make the working database as it was before the program ever ran."""
-        with self.connected("postgres") as connection:
-            self._drop(connection, self.work)
-            connection.execute(
-                sql.SQL("create database {} template {} strategy wal_log").format(
-                    sql.Identifier(self.work), sql.Identifier(self.pristine)
-                )
+        self._drop(self.work)
+        self.admin.execute(
+            sql.SQL("create database {} template {} strategy wal_log").format(
+                sql.Identifier(self.work), sql.Identifier(self.pristine)
             )
-            for statement in self.settings:
-                connection.execute(statement.encode())
+        )
+        for statement in self.settings:
+            self.admin.execute(statement.encode())
 
     def keep_as_clean(self) -> None:
         """Put the working database aside as what a clean run leaves; it is gone under its own name."""
-        with self.connected("postgres") as connection:
-            self._drop(connection, self.clean)
-            connection.execute(
-                sql.SQL("alter database {} rename to {}").format(sql.Identifier(self.work), sql.Identifier(self.clean))
-            )
+        self._drop(self.clean)
+        self.admin.execute(
+            sql.SQL("alter database {} rename to {}").format(sql.Identifier(self.work), sql.Identifier(self.clean))
+        )
 
     def wait_for_backends(self) -> int:
         """Wait until no backend of the program is left, and end those that stay; return how many had to be ended."""
         until = time.monotonic() + BACKENDS_S_MAX
-        with self.connected("postgres") as connection:
-            while self._backends(connection):
-                if time.monotonic() > until:
-                    return self._end_backends(connection)
-                time.sleep(0.002)
+        while self._backends():
+            if time.monotonic() > until:
+                return self._end_backends()
+            time.sleep(0.002)
         return 0
 
     def prepared_transactions(self) -> list[str]:
         """Name the prepared transactions that nobody has ended."""
-        with self.connected("postgres") as connection:
-            rows = connection.execute("select gid from pg_prepared_xacts where database = %s", (self.work,))
-            return [str(row[0]) for row in rows]
+        rows = self.admin.execute("select gid from pg_prepared_xacts where database = %s", (self.work,))
+        return [str(row[0]) for row in rows]
 
     def exists(self) -> bool:
         """Say whether the working database is still there: a program may drop it."""
-        with self.connected("postgres") as connection:
-            found = connection.execute("select 1 from pg_database where datname = %s", (self.work,)).fetchone()
-            return found is not None
+        return self.admin.execute("select from pg_database where datname = %s", (self.work,)).fetchone() is not None
 
-    def _drop(self, connection: psycopg.Connection, name: str) -> None:
-        gone = connection.execute("select gid from pg_prepared_xacts where database = %s", (name,)).fetchall()
+    def _drop(self, name: str) -> None:
+        gone = self.admin.execute("select gid from pg_prepared_xacts where database = %s", (name,)).fetchall()
         if gone:
             with self.connected(name) as inside:
                 for (gid,) in gone:
                     inside.execute(sql.SQL("rollback prepared {}").format(sql.Literal(gid)))
-        connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+        self.admin.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
-    def _backends(self, connection: psycopg.Connection) -> int:
+    def _backends(self) -> int:
         return _count(
-            connection,
+            self.admin,
             "select count(*) from pg_stat_activity where datname = %s and application_name <> %s",
             self.work,
         )
 
-    def _end_backends(self, connection: psycopg.Connection) -> int:
+    def _end_backends(self) -> int:
         ended = _count(
-            connection,
+            self.admin,
             "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity"
             " where datname = %s and application_name <> %s",
             self.work,
         )
-        if self._backends(connection):
+        if self._backends():
             raise Inconclusive("backends of the program's first run do not end, so it cannot be run again cleanly")
         return ended
 

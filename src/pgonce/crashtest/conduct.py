@@ -113,7 +113,7 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
 def _lane(plan: Plan, original: Original | None, inherited: Mapping[str, str]) -> Iterator[Lane]:
     with scratch(settings=bases.SETTINGS) as server:
         base = from_copy(server, original, plan.setup) if original else bases.from_setup(server, plan.setup)
-        with lanes.opened(server, base, plan.command, inherited=inherited) as lane:
+        with contextlib.closing(base), lanes.opened(server, base, plan.command, inherited=inherited) as lane:
             yield lane
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from pgonce.crashtest import boundary as at
@@ -33,7 +34,7 @@ _NOT_YET = "57P03"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """The program under test and where it runs."""
+    """The program under test and where it runs; ``until`` is a query that is true when a worker has done its work."""
 
     argv: tuple[str, ...]
     folder: Path | None
@@ -42,6 +43,7 @@ class Command:
     port: int | None = None
     isolate: bool = True
     kills_client_only: bool = False
+    until: str = ""
 
 
 @dataclass(slots=True)
@@ -139,7 +141,7 @@ class Lane:
             return self._as_ours(parameters)
 
         output = self._start(on_boundary, admit)
-        ended = self._kept.wait(limit_s)
+        ended = self._kept.wait(limit_s, until=self._is_done if self.command.until else None)
         self._proxy.settle(BACKENDS_S_MAX)
         self._proxy.raise_failure()
         left = self.base.wait_for_backends()
@@ -152,6 +154,17 @@ class Lane:
         output.unlink(missing_ok=True)
         self._kept.start(self._argv(), env=self._env, cwd=self.work, output=output)
         return output
+
+    def _is_done(self) -> bool:
+        """Ask the database whether a worker that never ends has done its work."""
+        try:
+            with self.base.connected(self.base.work) as connection:
+                row = connection.execute(self.command.until.encode()).fetchone()
+        except psycopg.OperationalError:  # the server is just recovering
+            return False
+        except psycopg.Error as error:
+            raise ConfigurationError(f"the query of --until failed: {str(error).strip()}") from error
+        return bool(row and row[0])
 
     def _argv(self) -> tuple[str, ...]:
         """Return the command with ``{dsn}`` and so on filled in; a program outside the folder gets its whole path."""
@@ -192,8 +205,7 @@ class Lane:
             self._kept.kill()
 
     def _crash(self, _client: socket.socket) -> None:
-        self.base.server.crash()
-        self.base.server.start()
+        self.base.crash()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from pgonce.errors import ConfigurationError, Inconclusive
 
 # A keeper starts within a tenth of a second; on a machine that is drowning it may take seconds.
 KEEPER_S_MAX = 30.0
+
+# Between two looks at whether a worker has done its work; a look costs some milliseconds.
+UNTIL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,20 @@ class Programs:
             reason = "the process that keeps it does not answer" if answer is None else answer["error"]
             raise ConfigurationError(f"cannot start {argv[0]!r}: {reason}")
 
-    def wait(self, limit_s: float) -> Ended:
-        """Wait until the program and all that it started have ended; end them when the limit is over."""
+    def wait(self, limit_s: float, *, until: Callable[[], bool] | None = None) -> Ended:
+        """Wait until the program and all that it started have ended; end them when the limit is over.
+
+        ``until`` is asked now and then whether a program that never ends by itself has done its work; then it is ended
+        as if it had.
+        """
         began = time.monotonic()
         code: int | None = None
         while (left_s := began + limit_s - time.monotonic()) > 0:
-            heard = self._hear(left_s)
+            heard = self._hear(left_s if until is None else min(left_s, UNTIL_S))
             if heard is None:
+                if until is not None and until():
+                    self.end()
+                    return Ended(0, time.monotonic() - began)
                 continue
             if "exit_code" in heard:
                 code = int(heard["exit_code"])
