@@ -72,16 +72,21 @@ def test_a_lock_file_that_is_left_is_stuck_only_if_the_program_gives_up(folder: 
     assert "FileExistsError" in report.unsafe[0].output
 
 
-def test_a_program_that_refuses_a_second_run_is_safe_if_its_state_is_right(folder: Path) -> None:
-    """One transaction with plain inserts: after a lost answer the second run fails on its key, all is there."""
+def test_a_program_that_refuses_a_second_run_is_stuck_unless_its_exit_code_is_named(folder: Path) -> None:
+    """One transaction with plain inserts: all is there once, but after a lost answer every further run fails."""
     script = "begin;\ninsert into done select id from payment;\nupdate balance set cents = cents + 70;\ncommit;\n"
     report = crash_psql(folder, script, faults=(Fault.CUT_BEFORE, Fault.CUT_AFTER))
-    assert report.is_safe
-    assert report.baseline.refuses_when_done
-    commits = (result for result in report.results if result.trial.met.words == "commit")
-    lost = next(result for result in commits if result.trial.blow.is_after)
+    assert report.baseline.again[0] is Verdict.STUCK
+    assert "duplicate key" in report.baseline.again_output
+    assert ("commit", "cut-after", "STUCK") in unsafe_of(report)
+    assert ("commit", "cut-before", "STUCK") not in unsafe_of(report)
+    lost = next(result for result in report.unsafe if result.trial.met.words == "commit")
     assert lost.exits == ("exit 2", "exit 3", "exit 3")
-    assert "refuses" in lost.why
+    assert "with the right state" in lost.why
+    named = crash_psql(
+        folder, script, faults=(Fault.CUT_BEFORE, Fault.CUT_AFTER), rules={"ok_exits": frozenset({0, 3})}
+    )
+    assert named.is_safe
 
 
 def test_a_log_of_runs_is_changed_until_it_is_named(folder: Path) -> None:
@@ -200,8 +205,8 @@ def test_rows_that_a_crash_takes_are_lost(folder: Path) -> None:
     program = "select not exists (select from done) as todo \\gset\n\\if :todo\n" + script
     program += "insert into done values ('x');\n\\endif\n"
     report = crash_psql(folder, program, schema=schema, faults=(Fault.TERMINATE, Fault.CRASH))
-    assert ("insert into done", "crash", "LOST") in unsafe_of(report)
-    assert {blow for _, blow, _ in unsafe_of(report)} == {"crash"}
+    assert ("insert into done", "crash (after)", "LOST") in unsafe_of(report)
+    assert {blow for _, blow, _ in unsafe_of(report)} <= {"crash (before)", "crash (after)"}
 
 
 def test_a_prepared_transaction_that_nobody_ends_is_told(folder: Path) -> None:

@@ -102,8 +102,9 @@ def crashtest(command: tuple[str, ...], as_json: bool, quiet: bool, verbose: boo
     pages = [(path, page) for path, page in ((options.pop("html"), aspage), (options.pop("junit"), asjunit)) if path]
     for path, _ in pages:
         write_whole(path, "")
+    ours = [path for path, _ in pages] + [options["resume"]] * (options["resume"] is not None)
     talk = _Talk(quiet=quiet, verbose=verbose)
-    report = conduct(_plan(command, options), tell=talk.tell, on_result=talk.result)
+    report = conduct(_plan(command, options, frozenset(ours)), tell=talk.tell, on_result=talk.result)
     for path, page in pages:
         write_whole(path, page.document(report))
         talk.tell(f"wrote {path}")
@@ -117,7 +118,7 @@ def crashtest(command: tuple[str, ...], as_json: bool, quiet: bool, verbose: boo
     return COMPLETE if report.is_safe else INCONCLUSIVE
 
 
-def _plan(command: tuple[str, ...], options: dict[str, Any]) -> Plan:
+def _plan(command: tuple[str, ...], options: dict[str, Any], ours: frozenset[Path]) -> Plan:
     if options["empty_workdir"] and options["workdir"]:
         raise click.UsageError("--empty-workdir and --workdir contradict each other")
     folder = None if options["empty_workdir"] else (options["workdir"] or Path())
@@ -131,6 +132,7 @@ def _plan(command: tuple[str, ...], options: dict[str, Any]) -> Plan:
             isolate=options["isolate"],
             kills_client_only=options["kills"] == "client",
             until=options["until"],
+            not_copied=ours,
         ),
         setup=options["setup"],
         original_dsn=options["dsn"],

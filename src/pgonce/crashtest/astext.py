@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from pgonce.crashtest.cures import PLAIN, cure_of
+from pgonce.crashtest.cures import PLAIN, REFUSES, cure_of
 from pgonce.crashtest.explore import Result
 from pgonce.crashtest.limits import ROWS_SHOWN_MAX, VALUE_CHARACTERS_MAX
 from pgonce.crashtest.report import Report
-from pgonce.crashtest.verdict import Evidence, Row, TableDifference
+from pgonce.crashtest.verdict import Evidence, Row, TableDifference, Verdict
 
 # Proven faults that are told in full; the others are in the grid, in --json and on the page.
 DETAILS_MAX = 6
@@ -54,7 +54,9 @@ def again(report: Report) -> Iterator[str]:
         yield ""
         yield f"{verdict.value} by a second run without any fault: {why}"
         yield from _evidence(report.baseline.again_evidence)
-        yield f"  cure: {PLAIN}"
+        if report.baseline.again_output and verdict is Verdict.STUCK:
+            yield f"  it said last: {report.baseline.again_output.splitlines()[-1][:VALUE_CHARACTERS_MAX]}"
+        yield f"  cure: {REFUSES if verdict is Verdict.STUCK else PLAIN}"
 
 
 def detail(report: Report, result: Result) -> Iterator[str]:
@@ -83,8 +85,6 @@ def context(report: Report) -> Iterator[str]:
     )
     if baseline.left_out:
         yield f"left out, since two clean runs differ there: {', '.join(baseline.left_out)}"
-    if baseline.refuses_when_done:
-        yield baseline.again[1]
     if report.not_isolated_because:
         yield f"the program could reach other hosts ({report.not_isolated_because}); what it did there is not seen"
     yield from baseline.notes

@@ -15,7 +15,7 @@ from pgonce.crashtest import shape as shapes
 from pgonce.crashtest import state as states
 from pgonce.crashtest import workdir
 from pgonce.crashtest.lane import Lane, Ran
-from pgonce.crashtest.limits import CLEAN_S_MAX, KNOCK_S_MAX, RUN_S_MIN, RUN_TIMES_CLEAN
+from pgonce.crashtest.limits import CLEAN_S_MAX, KNOCK_S_MAX, RUN_S_MIN, RUN_TIMES_CLEAN, VALUE_CHARACTERS_MAX
 from pgonce.crashtest.points import Met
 from pgonce.crashtest.shape import Shape
 from pgonce.crashtest.state import State
@@ -51,9 +51,9 @@ class Baseline:
     effect: tuple[str, ...]
     left_out: tuple[str, ...]
     run_s_max: float
-    refuses_when_done: bool = False
     again: tuple[Verdict, str] = (Verdict.SAFE, "")
     again_evidence: Evidence = field(default_factory=Evidence)
+    again_output: str = ""
     notes: tuple[str, ...] = field(default_factory=tuple)
 
 
@@ -113,8 +113,11 @@ def establish(lane: Lane, rules: Rules, *, limit_s: float | None, tell: Tell) ->
         before = states.read_state(connection, shape, only=compared)
     with lane.base.connected(lane.base.clean) as connection:
         clean = states.read_state(connection, shape, only=compared)
+        for text in broken(connection, rules.invariants):
+            raise Inconclusive(f"an invariant does not even hold after a clean run: {text}")
     effect = _effect(before, clean, compared)
-    if not effect and not (rules.invariants and rules.invariants_only) and not files:
+    changed_files = files != workdir.digest_files(lane.pristine, rules.files)
+    if not effect and not (rules.invariants and rules.invariants_only) and not changed_files:
         raise Inconclusive(
             "a clean run changes nothing that is compared, so nothing could be doubled or lost. Give it something to "
             f"do with --setup{', or compare more: ' + ', '.join(left_out) + ' is left out' if left_out else ''}."
@@ -201,3 +204,17 @@ def _refuse_unknown(rules: Rules, catalogue: Collection[str]) -> None:
 
 def _said(output: str) -> str:
     return f"\nIt said last: {output[-1500:]}" if output else ""
+
+
+def broken(connection: psycopg.Connection, invariants: tuple[str, ...]) -> list[str]:
+    """Return the invariants that do not hold, with the first rows that they give."""
+    found = []
+    for text in invariants:
+        try:
+            rows = connection.execute(text.encode()).fetchmany(3)
+        except psycopg.Error as error:
+            found.append(f"{text}: {str(error).strip()}")
+            continue
+        if rows:
+            found.append(f"{text}: {'; '.join(str(row) for row in rows)}"[: 2 * VALUE_CHARACTERS_MAX])
+    return found

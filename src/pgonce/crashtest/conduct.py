@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import queue
 import random
 import threading
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgonce.crashtest import base as bases
-from pgonce.crashtest import environment
+from pgonce.crashtest import environment, workdir
 from pgonce.crashtest import lane as lanes
 from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish, mark_of
 from pgonce.crashtest.copying import Original, from_copy, look_at
@@ -77,7 +79,7 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
         todo, left_out = _choose(plan, baseline)
         if not todo:
             raise Inconclusive(_nothing_chosen(plan, baseline))
-        ledger = Ledger(plan.resume, plan.command.argv)
+        ledger = Ledger(plan.resume, plan.command.argv, made_of=_made_of(plan, first, baseline) if plan.resume else "")
         known = [found for trial in todo if (found := ledger.known(trial)) is not None]
         tried = {result.trial for result in known}
         waiting = [trial for trial in todo if trial not in tried]
@@ -131,6 +133,17 @@ def _choose(plan: Plan, baseline: Baseline) -> tuple[list[Trial], int]:
     if plan.time_s_max is not None:
         chance.shuffle(todo)
     return todo, len(every) - len(todo)
+
+
+def _made_of(plan: Plan, lane: Lane, baseline: Baseline) -> str:
+    """Return a digest of everything that the results depend on: the program's folder, the states, the rules."""
+    states = [
+        (name, mark_of(state, name)) for state in (baseline.before, baseline.clean) for name in sorted(state.tables)
+    ]
+    rules = dataclasses.astuple(plan.rules)
+    told = [sorted(part) if isinstance(part, frozenset) else part for part in rules]
+    text = repr((workdir.fingerprint(lane.pristine), states, sorted(baseline.left_out), told, plan.command.assignments))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _nothing_chosen(plan: Plan, baseline: Baseline) -> str:

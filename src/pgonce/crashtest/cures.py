@@ -37,6 +37,10 @@ PLAIN = (
     "A second run changes something even without any fault. If the table is a log of runs, say --log-table TABLE. "
     "Else the program does not know its input again: give each input an id of its own, and keep it with the effect."
 )
+REFUSES = (
+    "A second run fails although all is done, and after a lost answer a scheduler runs it a second time. Let it find "
+    "that all is done, and end well. If it refuses on purpose, with an exit code of its own, say --ok-exit CODE."
+)
 SERIALIZATION = (
     "A serialization failure means that nothing of the transaction was done: try the whole transaction again, its "
     "reads included, a bounded number of times."

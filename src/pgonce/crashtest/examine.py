@@ -8,10 +8,10 @@ import psycopg
 
 from pgonce.crashtest import state as states
 from pgonce.crashtest import workdir
-from pgonce.crashtest.baseline import Baseline, Rules, mark_of
+from pgonce.crashtest.baseline import Baseline, Rules, broken, mark_of
 from pgonce.crashtest.catalogue import Catalogue
 from pgonce.crashtest.lane import Lane
-from pgonce.crashtest.limits import TABLES_SHOWN_MAX, VALUE_CHARACTERS_MAX
+from pgonce.crashtest.limits import TABLES_SHOWN_MAX
 from pgonce.crashtest.state import Side, State, TableState
 from pgonce.crashtest.verdict import Counted, Evidence, TableDifference, judge_table
 
@@ -29,7 +29,7 @@ def examine(lane: Lane, baseline: Baseline, rules: Rules, *, ended_well: bool, t
             now = states.read_state(connection, baseline.shape, only=baseline.compared)
             tables = _tables(lane, baseline, connection, now)
             schema = _schema(baseline, now)
-        invariants = tuple(_broken(connection, rules.invariants))
+        invariants = tuple(broken(connection, rules.invariants))
     files = workdir.digest_files(lane.work, rules.files) if rules.files else {}
     left_out = {name.removeprefix("file ") for name in baseline.left_out}
     differing = sorted((files.items() ^ baseline.files.items()), key=lambda item: item[0])
@@ -41,7 +41,6 @@ def examine(lane: Lane, baseline: Baseline, rules: Rules, *, ended_well: bool, t
         leftovers=tuple(f"the prepared transaction {gid!r}" for gid in base.prepared_transactions()),
         ended_well=ended_well,
         timed_out=timed_out,
-        refuses_when_done=baseline.refuses_when_done,
     )
 
 
@@ -79,16 +78,3 @@ def _schema(baseline: Baseline, now: State) -> tuple[str, ...]:
         f"{name} is {'not there' if name not in now.schema else 'there' if name not in clean else 'another one'}"
         for name in names
     )
-
-
-def _broken(connection: psycopg.Connection, invariants: tuple[str, ...]) -> list[str]:
-    broken = []
-    for text in invariants:
-        try:
-            rows = connection.execute(text.encode()).fetchmany(3)
-        except psycopg.Error as error:
-            broken.append(f"{text}: {str(error).strip()}")
-            continue
-        if rows:
-            broken.append(f"{text}: {'; '.join(str(row) for row in rows)}"[: 2 * VALUE_CHARACTERS_MAX])
-    return broken

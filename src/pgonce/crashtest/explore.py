@@ -59,13 +59,8 @@ def rerun_without_fault(lane: Lane, baseline: Baseline, rules: Rules) -> Baselin
     """Run the program once more on the state of a clean run: the second baseline. The lane holds such a state."""
     ran = lane.run(baseline.run_s_max)
     is_well = ran.ended.exit_code in rules.ok_exits
-    evidence = examine(lane, baseline, rules, ended_well=True, timed_out=ran.ended.timed_out)
-    if ran.ended.timed_out:
-        return dataclasses.replace(baseline, again=(Verdict.STUCK, "run again without any fault, it does not end"))
-    if not is_well and evidence.is_clean:
-        why = f"run again without any fault, it ends with exit code {ran.ended.exit_code} and changes nothing"
-        return dataclasses.replace(baseline, refuses_when_done=True, again=(Verdict.SAFE, why))
-    return dataclasses.replace(baseline, again=judge(evidence), again_evidence=evidence)
+    evidence = examine(lane, baseline, rules, ended_well=is_well, timed_out=ran.ended.timed_out)
+    return dataclasses.replace(baseline, again=judge(evidence), again_evidence=evidence, again_output=ran.output)
 
 
 def explore(

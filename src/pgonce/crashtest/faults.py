@@ -37,9 +37,11 @@ WORDS: dict[Fault, str] = {
     Fault.CUT_AFTER: "the server did it, and its answer is lost with the connection (the lost ACK)",
     Fault.SERIALIZATION: "the server refuses it with a serialization failure (40001)",
     Fault.KILL: "the program is killed (SIGKILL) with every process it started",
-    Fault.TERMINATE: "the server did it, then its backend is terminated by an administrator (57P01)",
-    Fault.CRASH: "the server did it, then it crashes and recovers",
+    Fault.TERMINATE: "the backend is terminated by an administrator (57P01), before it or after it did it",
+    Fault.CRASH: "the server crashes and recovers, before it or after it did it",
 }
+
+_ON_BOTH_SIDES = (Fault.KILL, Fault.TERMINATE, Fault.CRASH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +53,17 @@ class Blow:
 
     @property
     def name(self) -> str:
-        """Return the fault's name; a kill says on which side of the statement it came."""
-        if self.fault is Fault.KILL:
-            return f"kill ({'after' if self.is_after else 'before'})"
+        """Return the fault's name; one that can come on both sides of the statement says on which it did."""
+        if self.fault in _ON_BOTH_SIDES:
+            return f"{self.fault.value} ({'after' if self.is_after else 'before'})"
         return str(self.fault.value)
 
 
 def blows(fault: Fault) -> tuple[Blow, ...]:
-    """Return what a fault does: a kill can come before the message was sent, and after the server acted on it."""
-    if fault is Fault.KILL:
+    """Return what a fault does: some can come before the server sees the message, and after it acted on it."""
+    if fault in _ON_BOTH_SIDES:
         return (Blow(fault, is_after=True), Blow(fault, is_after=False))
-    return (Blow(fault, is_after=fault not in (Fault.CUT_BEFORE, Fault.SERIALIZATION)),)
+    return (Blow(fault, is_after=fault is Fault.CUT_AFTER),)
 
 
 def applies(fault: Fault, boundary: Boundary) -> bool:

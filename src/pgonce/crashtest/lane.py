@@ -34,7 +34,10 @@ _NOT_YET = "57P03"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """The program under test and where it runs; ``until`` is a query that is true when a worker has done its work."""
+    """The program under test and where it runs; ``until`` is a query that is true when a worker has done its work.
+
+    ``not_copied`` are files of the folder that are the test's own, such as its reports.
+    """
 
     argv: tuple[str, ...]
     folder: Path | None
@@ -44,6 +47,7 @@ class Command:
     isolate: bool = True
     kills_client_only: bool = False
     until: str = ""
+    not_copied: frozenset[Path] = frozenset()
 
 
 @dataclass(slots=True)
@@ -85,6 +89,7 @@ class Lane:
         self._proxy = proxy
         self._snapshot = snapshot
         self._numbers = itertools.count(1)
+        self._has_missed = False
         self.address = environment.Address("127.0.0.1", kept.port, base.user, base.work)
         self._env, self.dropped = environment.build(
             inherited, self.address, assignments=command.assignments, work=snapshot.work
@@ -94,6 +99,11 @@ class Lane:
     def not_isolated_because(self) -> str:
         """Return why the program can reach other hosts; empty if it cannot."""
         return self._kept.not_isolated_because if self.command.isolate else "--no-isolate"
+
+    @property
+    def pristine(self) -> Path:
+        """Return the folder that the working folder is put back to."""
+        return self._snapshot.pristine
 
     @property
     def work(self) -> Path:
@@ -140,13 +150,15 @@ class Lane:
             trace.databases.add(parameters.get("database", parameters.get("user", "")))
             return self._as_ours(parameters)
 
+        self._has_missed = False
         output = self._start(on_boundary, admit)
         ended = self._kept.wait(limit_s, until=self._is_done if self.command.until else None)
         self._proxy.settle(BACKENDS_S_MAX)
         self._proxy.raise_failure()
         left = self.base.wait_for_backends()
         fired = list(self._proxy.fired)
-        return Ran(ended, trace, _tail(output), bool(fired), fired[0].answer if fired else "", left)
+        struck = bool(fired) and not self._has_missed
+        return Ran(ended, trace, _tail(output), struck, fired[0].answer if fired else "", left)
 
     def _start(self, on_boundary: Callable[[Boundary], Action], admit: Callable[..., Mapping[str, str]]) -> Path:
         self._proxy.begin(on_boundary, admit=admit)
@@ -193,16 +205,15 @@ class Lane:
         if blow.fault is Fault.SERIALIZATION:
             return at.error_before("40001")
         if blow.fault is Fault.TERMINATE:
-            return at.TERMINATE_AFTER
-        if blow.fault is Fault.CRASH:
-            return at.call_after(self._crash)
-        return at.call_after(self._kill) if blow.is_after else at.call_before(self._kill)
+            return at.TERMINATE_AFTER if blow.is_after else at.TERMINATE_BEFORE
+        call = self._crash if blow.fault is Fault.CRASH else self._kill
+        return at.call_after(call) if blow.is_after else at.call_before(call)
 
     def _kill(self, client: socket.socket) -> None:
         if self.command.kills_client_only:
             kill(self._kept.process_of(client))
-        else:
-            self._kept.kill()
+        elif self._kept.kill() == 0:
+            self._has_missed = True  # the client was gone already: nothing was tried
 
     def _crash(self, _client: socket.socket) -> None:
         self.base.crash()
@@ -213,7 +224,7 @@ def opened(server: ScratchServer, base: Base, command: Command, *, inherited: Ma
     """Open a lane on a server whose pristine database is made; everything of it lies in the server's folder."""
     folder = server.folder / "crashtest"
     folder.mkdir(mode=0o700)
-    snapshot = workdir.prepare(command.folder, folder)
+    snapshot = workdir.prepare(command.folder, folder, not_copied=command.not_copied)
     if command.template is not None and not (snapshot.work / command.template.name).exists():
         raise ConfigurationError(f"the template {str(command.template)!r} is not in the program's working folder")
     given = conninfo_to_dict(base.server.dsn)

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 
 from pgonce.crashtest.astext import context, row_marks, row_words
-from pgonce.crashtest.cures import PLAIN, cure_of
+from pgonce.crashtest.cures import PLAIN, REFUSES, cure_of
 from pgonce.crashtest.explore import Result
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.report import Report
@@ -113,9 +113,10 @@ def _again(report: Report) -> str:
     verdict, why = report.baseline.again
     if not verdict.is_unsafe:
         return ""
+    cure = REFUSES if verdict is Verdict.STUCK else PLAIN
     return (
         f'<h2>Run twice, without any fault</h2><p><span class="mark {verdict.value}">{verdict.value}</span> '
-        f"{_text(why)}</p>{''.join(_evidence(report.baseline.again_evidence))}<p>{_text(PLAIN)}</p>"
+        f"{_text(why)}</p>{''.join(_evidence(report.baseline.again_evidence))}<p>{_text(cure)}</p>"
     )
 
 

@@ -16,12 +16,12 @@ from pgonce.errors import ConfigurationError
 class Ledger:
     """The results of earlier starts of the same test; without a file it remembers nothing."""
 
-    def __init__(self, path: Path | None, argv: Sequence[str]) -> None:
+    def __init__(self, path: Path | None, argv: Sequence[str], *, made_of: str) -> None:
         self._path = path
         self._known: dict[str, dict[str, Any]] = {}
         if path is None:
             return
-        head = {"pgonce_crashtest": 1, "command": list(argv)}
+        head = {"pgonce_crashtest": 1, "command": list(argv), "made_of": made_of}
         try:
             if not path.exists() or path.stat().st_size == 0:
                 path.write_text(json.dumps(head) + "\n", encoding="utf-8")
@@ -31,7 +31,10 @@ class Ledger:
             raise ConfigurationError(f"cannot use {str(path)!r} to resume: {error.strerror}") from error
         found = _parsed(lines[0])
         if found != head:
-            raise ConfigurationError(f"{str(path)!r} keeps the results of another command; name another file")
+            raise ConfigurationError(
+                f"{str(path)!r} keeps the results of another command, or of another state, program or way to compare; "
+                "remove it, or name another file"
+            )
         for line in lines[1:]:
             entry = _parsed(line)
             if entry is not None:  # a line that was cut short by a kill is tried again

@@ -112,10 +112,7 @@ def _by_direction(off: int | Decimal, moved: int | Decimal, told: str) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was seen after a fault and after the last run: differences, and whether the program said that all is well.
-
-    ``refuses_when_done``: a run without any fault on top of a finished one fails too, and leaves everything as it is.
-    """
+    """What was seen after the last run: differences, and whether the program said that all is well."""
 
     tables: tuple[TableDifference, ...] = ()
     schema: tuple[str, ...] = ()
@@ -124,7 +121,6 @@ class Evidence:
     leftovers: tuple[str, ...] = ()
     ended_well: bool = True
     timed_out: bool = False
-    refuses_when_done: bool = False
 
     @property
     def is_clean(self) -> bool:
@@ -142,8 +138,6 @@ def judge(evidence: Evidence) -> tuple[Verdict, str]:
     if Verdict.DOUBLED in of_tables:
         return Verdict.DOUBLED, _first(evidence.tables, Verdict.DOUBLED)
     if not evidence.ended_well:
-        if evidence.is_clean and evidence.refuses_when_done and not evidence.timed_out:
-            return Verdict.SAFE, "the state is right; run again, the program refuses, as it does without a fault"
         state = "with the right state" if evidence.is_clean else "and the state is not that of a clean run"
         how = "does not end within the time limit" if evidence.timed_out else "fails again and again"
         return Verdict.STUCK, f"run again, the program {how}, {state}"

@@ -35,7 +35,7 @@ class Snapshot:
     marks: dict[str, Mark]
 
 
-def prepare(original: Path | None, folder: Path) -> Snapshot:
+def prepare(original: Path | None, folder: Path, *, not_copied: frozenset[Path] = frozenset()) -> Snapshot:
     """Copy the original (None: an empty folder) twice below ``folder``. Raises ConfigurationError if it is huge."""
     pristine, work = folder / "pristine", folder / "work"
     pristine.mkdir(mode=0o700)
@@ -43,6 +43,9 @@ def prepare(original: Path | None, folder: Path) -> Snapshot:
         _refuse_huge(original)
         with _explained(original):
             shutil.copytree(original, pristine, symlinks=True, ignore=_left_out, dirs_exist_ok=True)
+            for path in not_copied:
+                if path.absolute().is_relative_to(original.absolute()):
+                    (pristine / path.absolute().relative_to(original.absolute())).unlink(missing_ok=True)
             for name in sorted(LINKED):
                 if (original / name).is_dir():
                     (pristine / name).symlink_to((original / name).resolve(), target_is_directory=True)
@@ -80,6 +83,19 @@ def digest_files(folder: Path, globs: Sequence[str]) -> dict[str, str]:
             if path.is_file():
                 found[path.relative_to(folder).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
+
+
+def fingerprint(folder: Path) -> str:
+    """Return a digest of all files of a folder, their names, modes and contents."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        info = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(info.st_mode) else b""
+        digest.update(
+            f"{path.relative_to(folder)}\0{info.st_mode}\0{len(content)}\0".encode("utf-8", "surrogateescape")
+        )
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def _marks(root: Path) -> dict[str, Mark]:
