@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crashtest.programs import SCHEMA, crash_psql, crash_python, table_of, unsafe_of
+from pgonce.crashtest import astext
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.verdict import Verdict
 
@@ -38,15 +39,30 @@ def test_an_offset_that_is_saved_first_loses_a_row(folder: Path) -> None:
     assert unsafe_of(report) == {("update balance set", blow, "LOST") for blow in ("cut-before", "kill (before)")}
 
 
-def test_a_swallowed_error_is_lost_although_a_later_run_would_repair_it(folder: Path) -> None:
-    """The program says that all is well, so nobody runs it again: what counts is the state at that moment."""
+def test_a_swallowed_error_is_told_where_only_a_further_run_makes_it_good(folder: Path) -> None:
+    """Safe to run again, but it said that all is well when it was not, and nobody has a reason to run it again."""
     program = "import psycopg\nconnection = psycopg.connect('', autocommit=True)\ntry:\n"
     program += "    connection.execute(\"insert into done values ('P-1') on conflict do nothing\")\n"
     program += "except psycopg.Error:\n    pass\n"
     report = crash_python(folder, program, faults=(Fault.CUT_BEFORE, Fault.SERIALIZATION))
-    assert unsafe_of(report) == {("insert into done", blow, "LOST") for blow in ("cut-before", "serialization")}
-    assert {result.exits for result in report.unsafe} == {("exit 0", "exit 0")}
-    assert "the next run repairs it" in report.unsafe[0].why
+    assert report.is_safe
+    assert report.too_early == 2
+    early = [result for result in report.results if len(result.notes) == 2]
+    assert {result.exits for result in early} == {("exit 0", "exit 0")}
+    assert "done: 0 rows, 1 after a clean run" in early[0].notes[1]
+    assert any("in 2 trials the program ended well before its work was done" in line for line in astext.lines(report))
+
+
+def test_an_error_that_is_swallowed_with_the_work_marked_as_done_is_lost(folder: Path) -> None:
+    """The mark is written although the effect failed, so no further run makes it good."""
+    program = "import psycopg\nconnection = psycopg.connect('', autocommit=True)\n"
+    program += "if not connection.execute('select 1 from done').fetchone():\n    try:\n"
+    program += "        connection.execute('update balance set cents = cents + 7')\n"
+    program += "    except psycopg.Error:\n        pass\n"
+    program += "    connection.execute(\"insert into done values ('P-1')\")\n"
+    report = crash_python(folder, program, faults=(Fault.SERIALIZATION,))
+    lost, doubled = ("update balance set", "serialization", "LOST"), ("insert into done", "serialization", "DOUBLED")
+    assert unsafe_of(report) == {lost, doubled}
 
 
 def test_a_retry_of_the_lost_commit_doubles_and_the_sum_tells(folder: Path) -> None:
@@ -138,7 +154,7 @@ def test_several_processes_and_connections_have_points_of_their_own(folder: Path
         "psql -Xq -v ON_ERROR_STOP=1 -c \"insert into done values ('P-1')\"\n"
     )
     program = "import subprocess, sys, os, psycopg\nidle = psycopg.connect('')\n"
-    program += "if not idle.execute('select from done').fetchone():\n    idle.commit()\n"
+    program += "if not idle.execute('select 1 from done').fetchone():\n    idle.commit()\n"
     program += f"    os.environ['PATH'] = {str(_bin())!r} + ':' + os.environ['PATH']\n"
     program += "    sys.exit(subprocess.run(['sh', 'job.sh']).returncode)\n"
     report = crash_python(folder, program, faults=(Fault.CUT_AFTER, Fault.KILL))

@@ -88,6 +88,11 @@ def context(report: Report) -> Iterator[str]:
     if report.not_isolated_because:
         yield f"the program could reach other hosts ({report.not_isolated_because}); what it did there is not seen"
     yield from baseline.notes
+    if report.too_early:
+        yield (
+            f"in {report.too_early} trials the program ended well before its work was done (a swallowed error?), and "
+            "only one more run did it: see to it that it is run again, or let it fail"
+        )
     many = sum(met.boundary.statements > 1 for met in baseline.met)
     if many:
         yield f"{many} messages hold several statements each; a fault between those cannot be tried from outside"

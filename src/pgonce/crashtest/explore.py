@@ -15,6 +15,9 @@ from pgonce.crashtest.limits import RERUNS
 from pgonce.crashtest.points import Met
 from pgonce.crashtest.verdict import Evidence, Verdict, judge
 
+SURVIVED = "the program survived the fault and said that all is well"
+TOO_EARLY = "when it said so, that was not so"
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -74,8 +77,8 @@ def explore(
 def attempt(lane: Lane, baseline: Baseline, rules: Rules, trial: Trial, *, reruns: int = RERUNS) -> Result:
     """Reset, strike at the point, run again until the program says that all is well, and judge.
 
-    A program that says so in the faulted run itself is judged twice: then, since nobody would run it again, and after
-    one more run, since somebody may.
+    A program that says so in the faulted run itself is run once more, too: somebody may. If its work was not done when
+    it said so, that is noted, since then nobody has a reason to run it again.
     """
     began = time.monotonic()
     lane.reset()
@@ -86,11 +89,13 @@ def attempt(lane: Lane, baseline: Baseline, rules: Rules, trial: Trial, *, rerun
         return Result(trial, Verdict.UNREACHED, why, exits=(_exit(first.ended.exit_code),), output=first.output)
     exits, notes = [_exit(first.ended.exit_code)], []
     is_well = first.ended.exit_code in rules.ok_exits
-    early: tuple[Verdict, str, Evidence] | None = None
     if is_well:
+        notes.append(SURVIVED)
         evidence = examine(lane, baseline, rules, ended_well=True, timed_out=False)
-        early = (*judge(evidence), evidence)
-        notes.append("the program survived the fault and said that all is well")
+        if judge(evidence)[0].is_unsafe:
+            notes.append(f"{TOO_EARLY}: {judge(evidence)[1]}")
+    elif first.ended.timed_out:
+        notes.append("the program hung after the fault, and was ended by the time limit")
     if first.backends_ended:
         notes.append(f"{first.backends_ended} backends of the failed run had to be ended")
     last = first
@@ -103,12 +108,6 @@ def attempt(lane: Lane, baseline: Baseline, rules: Rules, trial: Trial, *, rerun
     ended_well = last.ended.exit_code in rules.ok_exits
     evidence = examine(lane, baseline, rules, ended_well=ended_well, timed_out=last.ended.timed_out)
     verdict, why = judge(evidence)
-    if early is not None and early[0].is_unsafe and not verdict.is_unsafe:
-        verdict, why, evidence = (
-            early[0],
-            f"{early[1]}, although the program ended well; the next run repairs it",
-            early[2],
-        )
     own_s = time.monotonic() - began - took_s
     return Result(
         trial, verdict, why, evidence, tuple(exits), last.output, time.monotonic() - began, own_s, tuple(notes)

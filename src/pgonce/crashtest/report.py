@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from pgonce.crashtest.baseline import Baseline
-from pgonce.crashtest.explore import Result
+from pgonce.crashtest.explore import TOO_EARLY, Result
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.points import Met
 from pgonce.crashtest.verdict import Verdict, worst
@@ -74,6 +74,15 @@ class Report:
             count = len({result.trial.met.point.id for result in self.unreached})
             told += f"; {count} points were not reached, and that is not SAFE"
         return told
+
+    @property
+    def too_early(self) -> int:
+        """Count the trials in which the program said that all is well before it was, and a further run made it so."""
+        return sum(
+            any(note.startswith(TOO_EARLY) for note in result.notes)
+            for result in self.results
+            if not result.verdict.is_unsafe
+        )
 
     def verdicts(self, point_id: str) -> dict[Fault, Verdict]:
         """Return the worst verdict of each fault at a point."""
