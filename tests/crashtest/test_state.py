@@ -69,6 +69,13 @@ def test_a_reference_to_nothing_is_not_one_to_some_row(state_of: Callable[..., S
     )
 
 
+def test_a_column_called_as_we_call_the_row_hides_no_other(state_of: Callable[..., State]) -> None:
+    """Names of the comparison's own queries may be column names of the user's."""
+    table = "create table t (x integer, h integer, s text, t text, x1 integer, r integer);"
+    first, second = "insert into t values (1, 1, 'a', 'a', 1, 1)", "insert into t values (1, 1, 'b', 'a', 1, 1)"
+    assert marks(state_of(table, first)) != marks(state_of(table, second))
+
+
 def test_doubled_rows_have_another_digest_than_other_doubled_rows(state_of: Callable[..., State]) -> None:
     """A sum of hashes tells how often each row is there, not only which rows."""
     table = "create table t (v integer);"

@@ -47,7 +47,7 @@ def row_text(table: Table, catalogue: Catalogue, shape: Shape, *, alias: str = "
         for name in reference.columns
         if name not in shape.ignored.get(table.name, frozenset())
     }
-    text: sql.Composable = sql.SQL("to_jsonb({})").format(sql.Identifier(alias))
+    text: sql.Composable = sql.SQL("to_jsonb({}.*)").format(sql.Identifier(alias))
     out = sorted(masked | told.keys())
     if out:
         text = sql.SQL("({} - {}::text[])").format(text, sql.Literal(out))
