@@ -33,12 +33,12 @@ class _Explained(click.Group):
 @click.group("lab", cls=_Explained)
 def lab() -> None:
     """See on a real server what running again does: `pgonce lab run` shows it done right, `--wrong` done wrong."""
-    _fill_standard_streams()
+    fill_standard_streams()
     envfile.isolate(os.environ)
     signal.signal(signal.SIGTERM, _end_like_ctrl_c)
 
 
-def _fill_standard_streams() -> None:
+def fill_standard_streams() -> None:
     """Open nothing in the place of closed standard streams: a lock or a socket with such a number would be lost."""
     for number in range(3):
         try:

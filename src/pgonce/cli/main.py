@@ -17,6 +17,7 @@ from pgonce.errors import Interrupted, PgonceError
 
 COMMANDS = {
     "adopt": "pgonce.cli.run:adopt",
+    "crashtest": "pgonce.cli.crashtest:crashtest",
     "db": "pgonce.cli.db:db",
     "errors": "pgonce.cli.errors:errors",
     "events": "pgonce.cli.events:events",

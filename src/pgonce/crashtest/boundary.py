@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pgonce.crashtest.wire import Kind
@@ -26,21 +28,24 @@ class Deed(enum.Enum):
     KILL_CLIENT_AFTER = "kill client after"
     TERMINATE_BEFORE = "terminate before"
     TERMINATE_AFTER = "terminate after"
+    CALL_BEFORE = "call before"
+    CALL_AFTER = "call after"
 
     @property
     def is_after(self) -> bool:
         """Say whether the server runs the statement first, and its answer is withheld."""
-        return self in (Deed.CUT_AFTER, Deed.KILL_CLIENT_AFTER, Deed.TERMINATE_AFTER)
+        return self in (Deed.CUT_AFTER, Deed.KILL_CLIENT_AFTER, Deed.TERMINATE_AFTER, Deed.CALL_AFTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A deed and what it needs: the SQLSTATE of an error, the process to kill (None: the peer), seconds to wait."""
+    """A deed and what it needs: an SQLSTATE, the process to kill (None: the peer), seconds to wait, what to call."""
 
     deed: Deed
     sqlstate: str = ""
     pid: int | None = None
     delay_s: float = 0.0
+    call: Callable[[socket.socket], None] | None = None
 
 
 PASS = Action(Deed.PASS)
@@ -72,15 +77,31 @@ def delay(seconds: float) -> Action:
     return Action(Deed.DELAY, delay_s=seconds)
 
 
+def call_before(call: Callable[[socket.socket], None]) -> Action:
+    """Call this with the client's socket instead of forwarding its message, then end the connection."""
+    return Action(Deed.CALL_BEFORE, call=call)
+
+
+def call_after(call: Callable[[socket.socket], None]) -> Action:
+    """Call this after the server answered and before the answer reaches the client, then end the connection."""
+    return Action(Deed.CALL_AFTER, call=call)
+
+
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """One client message on which the server acts; all numbers start at 1, ``number`` counts over all connections."""
+    """One client message on which the server acts; all numbers start at 1, ``number`` counts over all connections.
+
+    ``status`` is what the server last said of the transaction: ``I`` none, ``T`` in one, ``E`` in a failed one, empty
+    before the login. ``statements`` is how many statements the one message holds.
+    """
 
     connection: int
     nth: int
     number: int
     kind: Kind
     statement: str
+    status: str = ""
+    statements: int = 1
 
     @property
     def is_commit(self) -> bool:

@@ -10,16 +10,17 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgonce.crashtest.boundary import PASS, Action, Boundary, Fired
-from pgonce.crashtest.session import Session, Upstream
+from pgonce.crashtest.session import Points, Session, Upstream
 from pgonce.crashtest.wire import Kind, WireError
 from pgonce.errors import ConfigurationError
 
@@ -31,6 +32,12 @@ SOCKET_PATH_BYTES_MAX = 107
 
 
 OnBoundary = Callable[[Boundary], Action]
+Admit = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+def admit_as_asked(parameters: Mapping[str, str]) -> Mapping[str, str]:
+    """Let every login in under the names it gave."""
+    return parameters
 
 
 class Proxy:
@@ -38,8 +45,10 @@ class Proxy:
 
     Listens on ``.s.PGSQL.<port>`` in ``listen_dir`` (made with mode 0700 if it is not there), or with None on a free
     port of 127.0.0.1. ``on_boundary`` is called by one thread at a time. ``points="statement"`` counts startup, Query,
-    Sync, CopyDone, CopyFail and Terminate; ``"message"`` counts every Execute too. ``side_dsn`` is a direct connection
-    for the terminate deeds. TLS is declined. Errors inside, also those of ``on_boundary``, are raised on leaving.
+    Sync, CopyDone, CopyFail and Terminate; ``"message"`` counts every Execute too, ``"pipeline"`` those that no Sync
+    follows at once. ``listener`` is a socket that listens already, instead of ``listen_dir``. ``admit`` says under
+    which names a login goes on to the server, or raises ``Refused``. ``side_dsn`` is a direct connection for the
+    terminate deeds. TLS is declined. Errors inside, also those of ``on_boundary``, are raised on leaving.
 
     Safe to re-run: yes; it keeps nothing but its socket, which is removed on leaving.
     """
@@ -51,8 +60,10 @@ class Proxy:
         on_boundary: OnBoundary = lambda _: PASS,
         listen_dir: Path | None = None,
         port: int = 5432,
-        points: Literal["statement", "message"] = "statement",
+        points: Points = "statement",
         side_dsn: str | None = None,
+        listener: socket.socket | None = None,
+        admit: Admit = admit_as_asked,
     ) -> None:
         self.upstream = upstream
         self.side_dsn = side_dsn
@@ -63,7 +74,8 @@ class Proxy:
         self._on_boundary = on_boundary
         self._place = listen_dir
         self._port = port
-        self._listener: socket.socket | None = None
+        self._listener = listener
+        self._admit = admit
         self._lock = threading.Lock()
         self._sessions: dict[threading.Thread, Session] = {}
         self._acceptor: threading.Thread | None = None
@@ -78,7 +90,7 @@ class Proxy:
         *,
         on_boundary: OnBoundary = lambda _: PASS,
         listen_dir: Path | None = None,
-        points: Literal["statement", "message"] = "statement",
+        points: Points = "statement",
     ) -> Proxy:
         """Make a proxy in front of the server that libpq reaches by this connection string."""
         with psycopg.connect(direct_dsn) as connection:
@@ -96,6 +108,8 @@ class Proxy:
 
     def open(self) -> None:
         """Listen, without a thread yet: a process may be forked between this and `start`."""
+        if self._listener is not None:
+            return
         if self._place is None:
             self._listener = socket.create_server(("127.0.0.1", 0))
             self._port = self._listener.getsockname()[1]
@@ -129,6 +143,9 @@ class Proxy:
             self.close_inherited(listener)
             if self._place is not None:
                 (self._place / f".s.PGSQL.{self._port}").unlink(missing_ok=True)
+        self._cut_sessions()
+
+    def _cut_sessions(self) -> None:
         with self._lock:
             sessions = dict(self._sessions)
         for thread, session in sessions.items():
@@ -157,11 +174,42 @@ class Proxy:
             self._connections += 1
             return self._connections
 
-    def decide(self, connection: int, nth: int, kind: Kind, statement: str) -> tuple[Boundary, Action]:
+    def admit(self, parameters: Mapping[str, str]) -> Mapping[str, str]:
+        """Say under which names a login goes on to the server; raises Refused."""
+        with self._lock:
+            return self._admit(parameters)
+
+    def begin(self, on_boundary: OnBoundary, *, admit: Admit = admit_as_asked) -> None:
+        """Cut what is still connected, forget what was seen, and go by these functions from here on."""
+        self._cut_sessions()
+        with self._lock:
+            self.log.clear()
+            self.fired.clear()
+            self._number = self._connections = 0
+            self._on_boundary, self._admit = on_boundary, admit
+
+    def settle(self, limit_s: float) -> None:
+        """Wait until every connection has ended by itself, what was sent has been passed on; cut those that stay."""
+        until = time.monotonic() + limit_s
+        with self._lock:
+            threads = list(self._sessions)
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        self._cut_sessions()
+
+    def raise_failure(self) -> None:
+        """Raise what went wrong inside since the last call, if anything did."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def decide(
+        self, connection: int, nth: int, kind: Kind, statement: str, *, status: str = "", statements: int = 1
+    ) -> tuple[Boundary, Action]:
         """Number and log a boundary, and ask what to do there."""
         with self._lock:
             self._number += 1
-            boundary = Boundary(connection, nth, self._number, kind, statement)
+            boundary = Boundary(connection, nth, self._number, kind, statement, status, statements)
             if len(self.log) < LOG_BOUNDARIES_MAX:
                 self.log.append(boundary)
             return boundary, self._on_boundary(boundary)

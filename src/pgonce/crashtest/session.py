@@ -7,7 +7,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -18,6 +18,7 @@ from pgonce.crashtest.boundary import Action, Boundary, Deed, Fired
 from pgonce.crashtest.peer import Peer, kill
 from pgonce.crashtest.wire import ClientStream, Kind, Packet, Segment, Splitter
 from pgonce.errors import ConfigurationError
+from pgonce.model.sqltext import split_statements
 
 # A side that does not read makes the other side wait, as a full socket buffer would.
 PENDING_BYTES_MAX = 1 << 20
@@ -33,6 +34,7 @@ _NOTED = frozenset((_READY, _KEY, _ERROR, _COPY_IN, _COPY_BOTH, _TAG, _EMPTY, _S
 _AUTHENTICATION = ord("R")
 
 Upstream = str | tuple[str, int]
+Points = Literal["statement", "message", "pipeline"]
 
 
 class Host(Protocol):
@@ -40,13 +42,25 @@ class Host(Protocol):
 
     upstream: Upstream
     side_dsn: str | None
-    points: Literal["statement", "message"]
+    points: Points
     fired: list[Fired]
     stopping: threading.Event
 
     def count_connection(self) -> int: ...
 
-    def decide(self, connection: int, nth: int, kind: Kind, statement: str) -> tuple[Boundary, Action]: ...
+    def admit(self, parameters: Mapping[str, str]) -> Mapping[str, str]: ...
+
+    def decide(
+        self, connection: int, nth: int, kind: Kind, statement: str, *, status: str = "", statements: int = 1
+    ) -> tuple[Boundary, Action]: ...
+
+
+class Refused(Exception):
+    """A login that is not let in; the client is told why, as a server would."""
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
 
 
 @dataclass(slots=True)
@@ -67,7 +81,7 @@ class Session:
         self._host = host
         self._client = Peer(client)
         self._server: Peer | None = None
-        self._stream = ClientStream(each_execute=host.points == "message")
+        self._stream = ClientStream(each_execute=host.points == "message", pipelined=host.points == "pipeline")
         self._replies = Splitter()
         self._rest: Iterator[Segment] = iter(())
         self._hold: _Hold | None = None
@@ -80,10 +94,13 @@ class Session:
         self._sent_executes = 0
         self._done_executes = 0
         self._backend_pid: int | None = None
+        self._status = ""
 
     def run(self) -> None:
         """Serve until the end. Raises OSError when a side goes away in the greeting, WireError for foreign bytes."""
         packet = self._greet()
+        if packet is not None and wire.packet_kind(packet) is not Packet.CANCEL:
+            packet = self._admitted(packet)
         if packet is None:
             return
         upstream = self._host.upstream
@@ -103,6 +120,16 @@ class Session:
         self._rest = iter((Segment(packet, Kind.STARTUP, text, ready=1),))
         self._advance()
         self._loop(self._server)
+
+    def _admitted(self, packet: bytes) -> bytes | None:
+        """Return the startup packet to send, as the proxy wants it; None if the login was refused."""
+        named = wire.startup_parameters(packet)
+        try:
+            wanted = self._host.admit(named)
+        except Refused as refused:
+            self._client.sock.sendall(wire.error_response(refused.sqlstate, str(refused), severity="FATAL"))
+            return None
+        return packet if wanted == named else wire.startup(wanted)
 
     def interrupt(self) -> None:
         """Wake the session's thread up with the end of both streams; for another thread."""
@@ -176,7 +203,14 @@ class Session:
                 ready.append(segment.data)
                 continue
             self._nth += 1
-            boundary, action = self._host.decide(self._connection, self._nth, segment.kind, segment.statement)
+            boundary, action = self._host.decide(
+                self._connection,
+                self._nth,
+                segment.kind,
+                segment.statement,
+                status=self._status,
+                statements=_statements_in(segment),
+            )
             if action.deed is Deed.PASS:
                 self._count(segment)
                 ready.append(segment.data)
@@ -268,6 +302,7 @@ class Session:
         """Keep count of what the server has answered."""
         if tag == _READY:
             self._awaited -= 1
+            self._status = chr(buffer[start + 5])
             self._sent_executes = self._done_executes = 0
         elif tag == _KEY:
             self._backend_pid = struct.unpack_from("!i", buffer, start + 5)[0]
@@ -332,8 +367,21 @@ class Session:
             return  # what the server says last still reaches the client; then its end of stream ends the session
         if action.deed in (Deed.KILL_CLIENT_BEFORE, Deed.KILL_CLIENT_AFTER):
             kill(action.pid or self._client.pid)
+        if action.call is not None:
+            action.call(self._client.sock)
         self._is_over = True
         self.close()
+
+
+def _statements_in(segment: Segment) -> int:
+    """Count the statements of a simple Query; the text is only looked at where it can be more than one."""
+    body = segment.data[5:].rstrip(b"\0; \t\r\n") if segment.kind is Kind.QUERY else b""
+    if b";" not in body:
+        return 1
+    try:
+        return max(1, len(split_statements(body.decode("utf-8", "replace"))))
+    except ConfigurationError:
+        return 1
 
 
 def _terminate(side_dsn: str | None, backend_pid: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -94,6 +94,12 @@ def startup_parameters(packet: bytes) -> dict[str, str]:
     fields = packet[8:].split(b"\0")
     texts = [item.decode("utf-8", "replace") for item in fields]
     return {name: value for name, value in zip(texts[::2], texts[1::2], strict=False) if name}
+
+
+def startup(parameters: Mapping[str, str]) -> bytes:
+    """Build a StartupMessage of protocol 3.0."""
+    body = b"".join(f"{name}\0{value}\0".encode() for name, value in parameters.items()) + b"\0"
+    return _LENGTH.pack(len(body) + 8) + _LENGTH.pack(3 << 16) + body
 
 
 def frame(tag: bytes, body: bytes = b"") -> bytes:
@@ -224,16 +230,18 @@ class ClientStream:
     """Follow what a client sends after its startup packet, and cut it into segments that end at boundaries.
 
     Parse, Bind, Describe, Execute and Sync that belong together are one segment, ending at the Sync. With
-    ``each_execute`` every Execute ends one too.
+    ``each_execute`` every Execute ends one too; with ``pipelined`` every Execute that no Sync follows at once.
     """
 
     each_execute: bool = False
+    pipelined: bool = False
     _splitter: Splitter = field(default_factory=lambda: Splitter(streamed=b"d"))
     _held: bytearray = field(default_factory=bytearray)
     _texts: list[str] = field(default_factory=list)
     _parsed: str = ""
     _executes: int = 0
     _is_partial: bool = False
+    _is_execute_last: bool = False
     is_extended: bool = False
     _ends_copy: bool = False
     _statements: dict[bytes, str] = field(default_factory=dict)
@@ -251,6 +259,9 @@ class ClientStream:
                 yield Segment(buffer[plain:start])
             plain = end
             piece = buffer[start:end]
+            if self._is_execute_last and tag != _SYNC:
+                yield self._unit(Kind.EXECUTE)
+            self._is_execute_last = self.pipelined and tag == _EXECUTE
             if tag in _ALONE and not is_copy_end:
                 yield from self._release()
                 yield self._alone(tag, piece)

@@ -70,6 +70,10 @@ class ScratchServer:
         """Return (major, minor) of the programs."""
         return self._binaries.version
 
+    def program(self, name: str) -> Path:
+        """Return the path of a program that came with the server, for instance ``psql``."""
+        return self._binaries.program(name)
+
     @property
     def postmaster_pid(self) -> int:
         """Return the postmaster's process id. Raises Unreachable when the server is down."""

@@ -1,0 +1,216 @@
+"""A whole crash test: servers and lanes, the baseline, every trial, and the report."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pgonce.crashtest import base as bases
+from pgonce.crashtest import environment, workdir
+from pgonce.crashtest import lane as lanes
+from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish, mark_of
+from pgonce.crashtest.copying import Original, from_copy, look_at
+from pgonce.crashtest.explore import Result, Trial, attempt, rerun_without_fault, trials
+from pgonce.crashtest.faults import Fault
+from pgonce.crashtest.lane import Command, Lane
+from pgonce.crashtest.limits import RERUNS, SAMPLE_PER_STATEMENT, TRIES_TO_REACH
+from pgonce.crashtest.points import sample
+from pgonce.crashtest.report import Report
+from pgonce.crashtest.resume import Ledger
+from pgonce.crashtest.state import read_state
+from pgonce.crashtest.verdict import Verdict
+from pgonce.errors import Inconclusive
+from pgonce.server import scratch
+
+Tell = Callable[[str], None]
+OnResult = Callable[[Result, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to test and how thoroughly.
+
+    ``setup`` are SQL files; ``original_dsn`` and ``original_database`` name a database that is copied before them.
+    ``per_statement`` None tries every occurrence; ``points_max`` and ``time_s_max`` bound the whole; ``only`` are ids
+    of points, alone or with a fault; ``resume`` is a file that keeps what was tried.
+    """
+
+    command: Command
+    setup: tuple[Path, ...] = ()
+    original_dsn: str | None = None
+    original_database: str | None = None
+    rules: Rules = field(default_factory=Rules)
+    faults: tuple[Fault, ...] = tuple(Fault)
+    only: frozenset[str] = frozenset()
+    per_statement: int | None = SAMPLE_PER_STATEMENT
+    points_max: int | None = None
+    time_s_max: float | None = None
+    limit_s: float | None = None
+    reruns: int = RERUNS
+    jobs: int = 1
+    seed: int = 0
+    resume: Path | None = None
+
+
+def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
+    """Test a program. Raises Inconclusive when it cannot be tested, ConfigurationError for what cannot be set up.
+
+    Safe to re-run: yes; it works on scratch servers and copies, which vanish with this process.
+    """
+    began = time.monotonic()
+    with contextlib.ExitStack() as opened:
+        original = None
+        if plan.original_dsn is not None or plan.original_database is not None:
+            original = look_at(plan.original_dsn or "", plan.original_database)
+            tell(f"copying the database {original.database!r}, which is only read")
+        inherited = opened.enter_context(environment.closed())
+        tell("making a scratch server" if plan.jobs == 1 else f"making {plan.jobs} scratch servers")
+        first = opened.enter_context(_lane(plan, original, inherited))
+        baseline = establish(first, plan.rules, limit_s=plan.limit_s, tell=tell)
+        baseline = rerun_without_fault(first, baseline, plan.rules)
+        todo, left_out = _choose(plan, baseline)
+        if not todo:
+            raise Inconclusive(_nothing_chosen(plan, baseline))
+        ledger = Ledger(plan.resume, plan.command.argv, made_of=_made_of(plan, first, baseline) if plan.resume else "")
+        known = [found for trial in todo if (found := ledger.known(trial)) is not None]
+        tried = {result.trial for result in known}
+        waiting = [trial for trial in todo if trial not in tried]
+        others = [
+            opened.enter_context(_lane(plan, original, inherited)) for _ in range(min(plan.jobs, len(waiting)) - 1)
+        ]
+        for other in others:
+            _check_alike(other, plan, baseline)
+        stop_at = began + plan.time_s_max if plan.time_s_max is not None else None
+        results = list(known)
+        for result in _spread([first, *others], plan, baseline, waiting, stop_at):
+            results.append(result)
+            ledger.keep(result)
+            on_result(result, len(results), len(todo))
+        order = {trial: number for number, trial in enumerate(todo)}
+        results.sort(key=lambda result: order[result.trial])
+        return Report(
+            argv=plan.command.argv,
+            baseline=baseline,
+            results=tuple(results),
+            points_met=len(baseline.met),
+            left_out=left_out + len(todo) - len(results),
+            took_s=time.monotonic() - began,
+            seed=plan.seed,
+            faults=plan.faults,
+            server=".".join(map(str, first.base.server.version)),
+            not_isolated_because=first.not_isolated_because,
+            dropped=first.dropped,
+        )
+
+
+@contextlib.contextmanager
+def _lane(plan: Plan, original: Original | None, inherited: Mapping[str, str]) -> Iterator[Lane]:
+    with scratch(settings=bases.SETTINGS) as server:
+        base = from_copy(server, original, plan.setup) if original else bases.from_setup(server, plan.setup)
+        with contextlib.closing(base), lanes.opened(server, base, plan.command, inherited=inherited) as lane:
+            yield lane
+
+
+def _choose(plan: Plan, baseline: Baseline) -> tuple[list[Trial], int]:
+    """Choose the trials; return them, and how many possible ones are left out."""
+    every = trials(baseline.met, plan.faults)
+    if plan.only:
+        return trials(baseline.met, plan.faults, plan.only), 0
+    met = sample(baseline.met, per_group=plan.per_statement, seed=plan.seed)
+    chance = random.Random(plan.seed)  # noqa: S311 (a choice that has to be repeatable)
+    if plan.points_max is not None and len(met) > plan.points_max:
+        kept = set(chance.sample(range(len(met)), plan.points_max))
+        met = [one for number, one in enumerate(met) if number in kept]
+    todo = trials(met, plan.faults)
+    if plan.time_s_max is not None:
+        chance.shuffle(todo)
+    return todo, len(every) - len(todo)
+
+
+def _made_of(plan: Plan, lane: Lane, baseline: Baseline) -> str:
+    """Return a digest of everything that the results depend on: the program's folder, the states, the rules."""
+    states = [
+        (name, mark_of(state, name)) for state in (baseline.before, baseline.clean) for name in sorted(state.tables)
+    ]
+    rules = dataclasses.astuple(plan.rules)
+    told = [sorted(part) if isinstance(part, frozenset) else part for part in rules]
+    text = repr((workdir.fingerprint(lane.pristine), states, sorted(baseline.left_out), told, plan.command.assignments))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _nothing_chosen(plan: Plan, baseline: Baseline) -> str:
+    if plan.only:
+        known = ", ".join(dict.fromkeys(one.point.id for one in baseline.met[:20]))
+        return f"no point of a clean run is called {', '.join(sorted(plan.only))}; there are: {known}"
+    return "none of the chosen faults can happen at any point of the program"
+
+
+def _check_alike(lane: Lane, plan: Plan, baseline: Baseline) -> None:
+    """Make the clean state in another lane, and see that it is the same there."""
+    clean_run(lane, plan.rules, limit_s=plan.limit_s)
+    lane.base.keep_as_clean()
+    with lane.base.connected(lane.base.clean) as connection:
+        found = read_state(connection, baseline.shape, only=baseline.compared)
+    differing = [name for name in baseline.compared if mark_of(found, name) != mark_of(baseline.clean, name)]
+    if differing:
+        raise Inconclusive(
+            f"a clean run on a second server leaves other rows in {', '.join(sorted(differing))}; run with --jobs 1, "
+            "or leave out what differs with --ignore"
+        )
+
+
+def _spread(
+    all_lanes: Sequence[Lane], plan: Plan, baseline: Baseline, todo: Sequence[Trial], stop_at: float | None
+) -> Iterator[Result]:
+    """Let every lane take trials until none is left or the time is over; yield results as they come."""
+    waiting: queue.SimpleQueue[Trial] = queue.SimpleQueue()
+    for trial in todo:
+        waiting.put(trial)
+    done: queue.SimpleQueue[Result | BaseException | None] = queue.SimpleQueue()
+    stopped = threading.Event()
+
+    def work(lane: Lane) -> None:
+        try:
+            while not stopped.is_set() and (stop_at is None or time.monotonic() < stop_at):
+                done.put(_tried(lane, baseline, plan, waiting.get_nowait()))
+        except queue.Empty:
+            pass
+        except BaseException as error:  # noqa: BLE001 (raised again by the thread that reads)
+            done.put(error)
+        finally:
+            done.put(None)
+
+    threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in all_lanes]
+    for thread in threads:
+        thread.start()
+    try:
+        left = len(threads)
+        while left:
+            found = done.get()
+            if found is None:
+                left -= 1
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                yield found
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def _tried(lane: Lane, baseline: Baseline, plan: Plan, trial: Trial) -> Result:
+    """Try; where the program takes different ways, give it a few chances to come to the point."""
+    for _ in range(TRIES_TO_REACH):
+        result = attempt(lane, baseline, plan.rules, trial, reruns=plan.reruns)
+        if result.verdict is not Verdict.UNREACHED:
+            break
+    return result

@@ -1,0 +1,157 @@
+"""Points: the places in a program where it can be failed, recognised again in the next run by what they are.
+
+A point is never a number in the order of all messages: another run may have more or fewer of them. It is the
+connection's first statement, the statement without its values, and how often it was met before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pgonce.crashtest.boundary import Boundary
+from pgonce.crashtest.wire import Kind
+
+# Six digits tell sixteen million points apart; a program has hundreds.
+ID_DIGITS = 6
+
+_VALUE = re.compile(
+    r"""[eE]?'(?:[^'\\]|''|\\.)*(?:'|$)   # a string, or its beginning
+      | \$(\w*)\$.*?(?:\$\1\$|$)          # a dollar-quoted string
+      | (?<![\w$"])[-+]?\d[\d.]*(?:[eE][-+]?\d+)?  # a number
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LIST = re.compile(r"\?(?:\s*,\s*\?)+")
+_ROWS = re.compile(r"\(\?\)(?:\s*,\s*\(\?\))+")
+_BEGIN = re.compile(r"(?:begin|start transaction)\b", re.IGNORECASE)
+_SAVEPOINT = re.compile(r"(?:savepoint|release|rollback to)\b", re.IGNORECASE)
+_QUIET = re.compile(
+    r"(?:begin|start|commit|end|rollback|abort|savepoint|release|set|show|discard|deallocate)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place: on connections that begin with ``label``, the ``nth`` time that ``text`` comes."""
+
+    label: str
+    kind: Kind
+    text: str
+    nth: int
+
+    @property
+    def id(self) -> str:
+        """Return a short name that is the same in every run."""
+        told = "\0".join((self.label, self.kind.value, self.text, str(self.nth)))
+        return hashlib.sha256(told.encode()).hexdigest()[:ID_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A point as it was met in a clean run: the statement as sent, and its place in the transaction."""
+
+    point: Point
+    boundary: Boundary
+    place: str
+    group: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Return the statement, or what the message is where it has none."""
+        text = self.boundary.statement
+        return {
+            Kind.STARTUP: "(connecting)",
+            Kind.TERMINATE: "(disconnecting)",
+            Kind.COPY_DONE: "(end of the COPY data)",
+            Kind.COPY_FAIL: "(COPY given up)",
+        }.get(self.boundary.kind, text.rstrip("; ") or "(an empty message)")
+
+
+@dataclass(slots=True)
+class _Connection:
+    label: str = ""
+    previous: str = ""
+    transaction: int = 0
+    statement: int = 0
+    is_open: bool = False
+
+
+@dataclass(slots=True)
+class Tracker:
+    """Recognise points while boundaries come by; made anew for every run."""
+
+    _connections: dict[int, _Connection] = field(default_factory=dict)
+    _counts: dict[tuple[str, Kind, str], int] = field(default_factory=dict)
+
+    def meet(self, boundary: Boundary) -> Met:
+        """Return the point that a boundary is."""
+        connection = self._connections.setdefault(boundary.connection, _Connection())
+        text = without_values(boundary.statement)
+        if boundary.kind is Kind.STARTUP:
+            label = "connecting"
+        else:
+            connection.label = connection.label or text or boundary.kind.value
+            label = connection.label
+        key = (label, boundary.kind, text)
+        self._counts[key] = nth = self._counts.get(key, 0) + 1
+        group = (label, boundary.kind.value, text, connection.previous)
+        met = Met(Point(label, boundary.kind, text, nth), boundary, _place(connection, boundary), group)
+        if not _QUIET.match(text):
+            connection.previous = text
+        elif boundary.is_commit:
+            connection.previous = f"{connection.previous} / committed"
+        return met
+
+
+def without_values(statement: str) -> str:
+    """Return a statement with its strings and numbers taken out, so that it is the same for other values."""
+    text = _ROWS.sub("(?)", _LIST.sub("?", _VALUE.sub("?", statement)))
+    return " ".join(text.split())
+
+
+def sample(met: Sequence[Met], *, per_group: int | None, seed: int) -> list[Met]:
+    """Choose points: of a statement that comes again and again in the same place the first, some, and the last.
+
+    ``per_group`` None takes all. The order stays as they were met.
+    """
+    if per_group is None:
+        return list(met)
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number, one in enumerate(met):
+        groups.setdefault(one.group, []).append(number)
+    chosen: set[int] = set()
+    chance = random.Random(seed)  # noqa: S311 (a choice that has to be repeatable)
+    for numbers in groups.values():
+        if len(numbers) <= per_group:
+            chosen.update(numbers)
+            continue
+        ends = {numbers[0], numbers[-1]}
+        between = [number for number in numbers if number not in ends]
+        chosen |= ends | set(chance.sample(between, max(0, per_group - len(ends))))
+    return [met[number] for number in sorted(chosen)]
+
+
+def selected(met: Iterable[Met], ids: frozenset[str]) -> Iterator[Met]:
+    """Yield the points whose ids are named, all if none is."""
+    yield from (one for one in met if not ids or one.point.id in ids)
+
+
+def _place(connection: _Connection, boundary: Boundary) -> str:
+    """Say where in a transaction a boundary stands, and count on."""
+    if boundary.kind in (Kind.STARTUP, Kind.TERMINATE):
+        return "outside a transaction"
+    is_inside = boundary.status in ("T", "E")
+    if not is_inside:
+        connection.transaction += 1
+        connection.statement = 0
+    connection.statement += 1
+    many = f", {boundary.statements} statements in one message" if boundary.statements > 1 else ""
+    if not is_inside and not _BEGIN.match(boundary.statement):
+        return f"a transaction of its own (number {connection.transaction} of its connection){many}"
+    if boundary.is_commit:
+        return f"the COMMIT of transaction {connection.transaction}{many}"
+    return f"statement {connection.statement} of transaction {connection.transaction}{many}"
