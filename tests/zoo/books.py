@@ -1,4 +1,4 @@
-"""What stands in a database, and what it is worth compared with a clean run: the oracle, in plain SQL and arithmetic."""
+"""The oracle: what stands in a database, and the verdict on it beside a clean run's, in plain SQL and arithmetic."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from zoo.catalogue import Program, worst
 
 Row = tuple[Any, ...]
 
+# Enough to tell which row it is.
+ROW_CHARACTERS_SHOWN = 120
+
 _TABLES = """
 select format('%s.%s', n.nspname, c.relname),
     array(select a.attname::text from pg_attribute as a
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped order by a.attnum),
-    array(select a.attname::text from pg_index as i join pg_attribute as a
-        on a.attrelid = c.oid and a.attnum = any (i.indkey) where i.indrelid = c.oid and i.indisprimary order by a.attnum)
+    array(select a.attname::text from pg_index as i
+        join pg_attribute as a on a.attrelid = c.oid and a.attnum = any (i.indkey)
+        where i.indrelid = c.oid and i.indisprimary order by a.attnum)
 from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^pg_t'
 order by 1
@@ -44,7 +48,7 @@ def look(connection: psycopg.Connection, program: Program) -> State:
         short = name.removeprefix("public.")
         if short in program.log_tables:
             continue
-        kept = [column for column in columns if f"{short}.{column}" not in program.varies]
+        kept = [column for column in columns if f"{short}.{column}" not in program.varies | program.ignore]
         whole = set(key) <= set(kept)
         listed = sql.SQL(", ").join(map(sql.Identifier, kept))
         query = sql.SQL("select {} from {}").format(listed, sql.Identifier(*name.split(".")))
@@ -101,10 +105,10 @@ def _of_row(was: Row | None, should: Row | None, found: Row) -> str:
 
 
 def describe(clean: State, found: State) -> str:
-    """List the rows that are too many (+) and that are missing (-)."""
+    """List the rows that are too many (+) and that are missing (-), shortened."""
     lines = []
     for name in clean.keys() | found.keys():
         should, have = (state[name].rows if name in state else Counter() for state in (clean, found))
-        lines += [f"+{name}{row}" for row in (have - should).elements()]
-        lines += [f"-{name}{row}" for row in (should - have).elements()]
+        lines += [f"+{name}{row}"[:ROW_CHARACTERS_SHOWN] for row in (have - should).elements()]
+        lines += [f"-{name}{row}"[:ROW_CHARACTERS_SHOWN] for row in (should - have).elements()]
     return " ".join(lines)

@@ -3,24 +3,27 @@
 Every folder beside this file with a ``zoo.toml`` is a program. Its keys:
 
 - ``why``: a paragraph, what is right or wrong about it.
-- ``command``: ``python`` and ``pgonce`` mean those of the interpreter that runs the tests. It finds its database by PGHOST,
-  PGPORT, PGUSER and PGDATABASE, and runs in a working folder of its own: a copy of its folder here, without zoo.toml.
+- ``command``: ``python`` and ``pgonce`` mean those of the interpreter that runs the tests. It finds its database by
+  PGHOST, PGPORT, PGUSER and PGDATABASE, and runs in a working folder: a copy of its folder here, without zoo.toml.
 - ``setup``: the SQL file that makes the base; ``before_setup``: a command whose output is SQL to be run before it.
 - ``needs``: what must be there, else the program is skipped: ``python:MODULE``, ``program:NAME``, ``npm:PACKAGE``.
-- ``log_tables``: tables that every run may add to. ``varies``: columns ("table.column") that no two runs fill alike; only the
-  oracle here is told, a tool has to find out by itself.
+- ``log_tables``: tables that every run may add to; ``ignore``: columns ("table.column") that tell of the way to the
+  end, not of the end. A tool has to be told both. ``varies``: columns that no two runs fill alike; a tool has to find
+  out by itself.
 - ``rerun``: the verdict of a second run after a whole first one, without any fault.
 - ``time_limit_s``: when to give a run up. ``[[end]]``: a query and its rows after one clean run.
-- ``[expect]``: for each fault the worst verdict over all points; ``[[expect.point]]``: where that is. What no point names is SAFE.
+- ``[expect]``: for each fault the worst verdict over all points; ``[[expect.point]]``: where that is. A point that no
+  entry is about is SAFE.
 
-A point of a program is a message on which the server acts, by its name and as the n-th of that name in the run. The
-name is the statement as the proxy normalises it, or ``<startup>``, ``<copy done>``, ``<terminate>``, ``<sync>`` (of
-nothing). A point entry has ``statement`` (a regular expression, case ignored), ``when`` (before: the server never sees
-the message; after: it acted, and its answer is lost; both), ``verdict``, and may have ``nth`` and ``faults``. With
-``unsure`` SAFE is right as well: the program does not wait for the server there, and may be further on already.
+A point of a program is a message on which the server acts, by its name, and as the n-th of that name and kind in the
+run. The name is the statement as the proxy normalises it, or ``<startup>``, ``<copy done>``, ``<terminate>``,
+``<sync>`` (of nothing). An entry has ``statement`` (a regular expression, case ignored), ``when`` (before: the server
+never sees the message; after: it acted, and its answer is lost; both), ``verdict``, and may have ``nth`` and
+``faults``. With ``unsure`` SAFE is right as well: the program does not wait for the server there, and may be further on
+already.
 
-A tool may count each Execute as a point of its own (``kind`` execute). Nothing is committed before the Sync then, so what
-is expected after such an Execute is what is expected before it.
+A tool may count each Execute as a point of its own (``kind`` execute). Nothing is committed before the Sync then, so
+what is expected after such an Execute is what is expected before it.
 """
 
 from __future__ import annotations
@@ -53,9 +56,22 @@ VERDICTS = ("SAFE", "CHANGED", "LOST", "DOUBLED", "STUCK")
 """From the best to the worst. Where several hold, the worst is told."""
 
 _KEYS = frozenset(
-    "why command setup before_setup needs log_tables varies rerun time_limit_s end expect".split()
+    [
+        "why",
+        "command",
+        "setup",
+        "before_setup",
+        "needs",
+        "log_tables",
+        "ignore",
+        "varies",
+        "rerun",
+        "time_limit_s",
+        "end",
+        "expect",
+    ]
 )
-_POINT_KEYS = frozenset("statement when verdict nth faults unsure".split())
+_POINT_KEYS = frozenset(["statement", "when", "verdict", "nth", "faults", "unsure"])
 
 # Well above what any of the programs needs on a busy machine.
 TIME_LIMIT_S = 20.0
@@ -94,6 +110,7 @@ class Program:
     before_setup: tuple[str, ...]
     needs: tuple[str, ...]
     log_tables: frozenset[str]
+    ignore: frozenset[str]
     varies: frozenset[str]
     rerun: str
     time_limit_s: float
@@ -141,6 +158,7 @@ def read(folder: Path) -> Program:
         before_setup=tuple(table.get("before_setup", ())),
         needs=tuple(table.get("needs", ())),
         log_tables=frozenset(table.get("log_tables", ())),
+        ignore=frozenset(table.get("ignore", ())),
         varies=frozenset(table.get("varies", ())),
         rerun=table["rerun"],
         time_limit_s=table.get("time_limit_s", TIME_LIMIT_S),

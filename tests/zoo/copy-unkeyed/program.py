@@ -4,7 +4,10 @@ import csv
 
 import psycopg
 
-with psycopg.connect("", autocommit=True) as connection, open("payments.csv") as file:
-    with connection.cursor().copy("copy ledger (payment_id, cents) from stdin") as copy:
-        for row in csv.DictReader(file):
-            copy.write_row((row["payment_id"], int(row["cents"])))
+with (
+    psycopg.connect("", autocommit=True) as connection,
+    open("payments.csv") as file,
+    connection.cursor().copy("copy ledger (payment_id, cents) from stdin") as copy,
+):
+    for row in csv.DictReader(file):
+        copy.write_row((row["payment_id"], int(row["cents"])))

@@ -12,6 +12,4 @@ with psycopg.connect("", autocommit=True) as connection, open("payments.csv") as
                 (row["payment_id"],),
             ).fetchone()
             if made is not None:
-                connection.execute(
-                    "insert into line (booking_id, cents) values (%s, %s)", (made[0], int(row["cents"]))
-                )
+                connection.execute("insert into line (booking_id, cents) values (%s, %s)", (made[0], int(row["cents"])))
