@@ -140,8 +140,24 @@ faults: .make/test ## a storm of kills, cuts and crashes for SECONDS=60, then th
 mutants: .make/test ## plant known bugs in a copy, one at a time: the tests must catch each; ARGS="token" chooses by name
 	@$(BIN)/python tests/faults/mutants.py $(ARGS)
 
+# The driver of the zoo's JavaScript programs, pinned here; a lock file would name the place that it came from.
+NODE_DRIVER := pg@8.23.1
+.make/zoo/installed: .make/test pyproject.toml constraints.txt
+	@echo "installing what the zoo's programs are written with"
+	@mkdir -p .make/zoo
+	@$(BIN)/python -c "$$READ_GROUPS" zoo > .make/zoo.txt
+	@$(PIP) -r .make/zoo.txt
+	@if command -v npm >/dev/null 2>&1; then \
+	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .make/zoo $(NODE_DRIVER); \
+	  else echo "npm is not there: the JavaScript programs will be skipped"; fi
+	@touch $@
+
+.PHONY: zoo
+zoo: .make/zoo/installed ## fail the programs of tests/zoo everywhere (minutes); ARGS="--faults kill NAME" narrows it
+	@PYTHONPATH=tests $(BIN)/python -m zoo.judge $(ARGS)
+
 .PHONY: constraints
-constraints: .make/check ## pin what is installed now in constraints.txt
+constraints: .make/check .make/zoo/installed ## pin what is installed now in constraints.txt
 	@head -n 1 constraints.txt > .make/constraints
 	@$(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' | LC_ALL=C sort -f >> .make/constraints
 	@mv .make/constraints constraints.txt
