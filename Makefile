@@ -156,6 +156,26 @@ NODE_DRIVER := pg@8.23.1
 zoo: .make/zoo/installed ## fail the programs of tests/zoo everywhere (minutes); ARGS="--faults kill NAME" narrows it
 	@PYTHONPATH=tests $(BIN)/python -m zoo.judge $(ARGS)
 
+# Each of them in a virtual environment of its own, at the versions of its requirements.txt; Oban wants Python 3.12.
+PEERS ?= procrastinate pgqueuer oban dbos dlt
+define INSTALL_PEER
+name=$$1; python=$$2; test -x .make/peers/$$name/bin/python && cmp -s tests/zoo/foreign/$$name/requirements.txt \
+  .make/peers/$$name/installed && exit 0; echo "installing $$name"; rm -rf .make/peers/$$name; \
+"$$python" -m venv .make/peers/$$name && .make/peers/$$name/bin/python -m pip --quiet --disable-pip-version-check \
+  --no-input install -r tests/zoo/foreign/$$name/requirements.txt && \
+cp tests/zoo/foreign/$$name/requirements.txt .make/peers/$$name/installed
+endef
+export INSTALL_PEER
+
+.PHONY: peers
+peers: .make/test ## fail what others wrote while it does the money task (half an hour); ARGS="dbos dlt/merge" narrows it
+	@mkdir -p .make/peers; for name in $(PEERS); do python=$(BIN)/python; \
+	  if [ $$name = oban ]; then python=; for candidate in $(PYTHON_312) python3.14 python3.13 python3.12; do \
+	    "$$candidate" -c '' >/dev/null 2>&1 && python=$$candidate && break; done; fi; \
+	  if [ -z "$$python" ]; then echo "oban needs Python 3.12; name one with PYTHON_312=/path/to/python"; continue; fi; \
+	  sh -c "$$INSTALL_PEER" sh $$name "$$python" || exit 1; done
+	@PYTHONPATH=tests $(BIN)/python -m zoo.peers $(ARGS)
+
 .PHONY: constraints
 constraints: .make/check .make/zoo/installed ## pin what is installed now in constraints.txt
 	@head -n 1 constraints.txt > .make/constraints

@@ -62,16 +62,17 @@ class Tried:
 
 @dataclass(slots=True)
 class Watch:
-    """Names the points of a run as they are met, and does something at one of them."""
+    """Names the points of a run as they are met, and does something at one of them; ``spell`` may simplify names."""
 
     wanted: Place | None = None
     deed: Callable[[Boundary], Action] = lambda _: PASS
     met: list[Place] = field(default_factory=list)
     can_fail: list[bool] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    spell: Callable[[str], str] = str
 
     def __call__(self, boundary: Boundary) -> Action:
-        name, kind = name_of(boundary), boundary.kind.value
+        name, kind = self.spell(name_of(boundary)), boundary.kind.value
         self.counts[name, kind] += 1
         place = Place(name, self.counts[name, kind], kind)
         self.met.append(place)
@@ -111,17 +112,17 @@ class Cage:
         self._is_forked = is_forked and program.command[0] in ("python", "pgonce")
         if self._is_forked:
             running.import_ahead(program.needs)
-        self._sockets = folder / "s"
+        self.listen_dir: Path | None = folder / "s"
         self._work = folder / "work"
         before = running.command_of(program.before_setup)
         sql = subprocess.run(before, check=True, capture_output=True, text=True).stdout if before else ""
         self._setup = sql + program.setup
         self.reset()
-        self.base = books.look(self.own, program)
-        ended, watch = self.through_proxy(Watch())
+        self.base = self.look()
+        ended, watch = self.through_proxy(self.watch())
         if ended.code != 0:
             raise AssertionError(f"the clean run of {program.name} ended with {ended.code}: {ended.output}")
-        self.clean = books.look(self.own, program)
+        self.clean = self.look()
         self.points = list(zip(watch.met, watch.can_fail, strict=True))
 
     def __enter__(self) -> Self:
@@ -144,8 +145,16 @@ class Cage:
         schemas = "select quote_ident(nspname) from pg_namespace where nspname !~ '^pg_|^information_schema$'"
         drops = [f"drop schema {name} cascade;" for (name,) in self.own.execute(schemas).fetchall()]
         self.own.execute(f"{' '.join(drops)} create schema public; {self._setup}")
+        self.lay()
+
+    def lay(self) -> None:
+        """Make the working folder anew."""
         shutil.rmtree(self._work, ignore_errors=True)
         self.program.lay(self._work)
+
+    def look(self) -> books.State:
+        """Read what is compared."""
+        return books.look(self.own, self.program)
 
     def wait_until_quiet(self, *, may_crash: bool = False) -> None:
         """Wait until the program has no session any more; with ``may_crash`` the server may go down meanwhile."""
@@ -181,7 +190,7 @@ class Cage:
     def attempt(self, fault: str, when: str, place: Place) -> Tried:
         """Fail the program at a point, run it again until it ends well, and judge the end."""
         self.reset()
-        ended, watch = self.through_proxy(Watch(place), fault, when)
+        ended, watch = self.through_proxy(self.watch(place), fault, when)
         if place not in watch.met:
             return Tried(fault, when, place, "UNREACHED", "")
         return Tried(fault, when, place, *self.run_again(f"ended with {ended.code}"))
@@ -197,14 +206,14 @@ class Cage:
         else:
             return "STUCK", f"{story}: {again.output[-OUTPUT_BYTES_SHOWN:]}"
         self.wait_until_quiet()
-        found = books.look(self.own, self.program)
+        found = self.look()
         return books.verdict(self.base, self.clean, found), f"{story} {books.describe(self.clean, found)}"
 
     def through_proxy(self, watch: Watch, fault: str = "", when: str = "") -> tuple[Ended, Watch]:
         """Run the program through the proxy to its end, with a fault at the point that is watched for."""
         info = self.own.info
         socket = f"{info.host}/.s.PGSQL.{info.port}"
-        proxy = Proxy(socket, on_boundary=watch, listen_dir=self._sockets, points=self._points, side_dsn=self.dsn)
+        proxy = Proxy(socket, on_boundary=watch, listen_dir=self.listen_dir, points=self._points, side_dsn=self.dsn)
         proxy.open()
         struck = _Struck(self, fault, when)
         watch.deed = struck.meet
@@ -214,6 +223,14 @@ class Cage:
             self.wait_until_quiet(may_crash=fault == "crash")
             struck.is_pending(proxy)
         return ended, watch
+
+    def watch(self, place: Place | None = None) -> Watch:
+        """Make what names the points of a run, and waits for one of them."""
+        return Watch(place)
+
+    def wait_for(self, pid: int, is_pending: Callable[[], bool]) -> bool:
+        """Wait until the program has ended; False if it has to be given up."""
+        return running.wait(pid, self.program.time_limit_s, is_pending)
 
     def crash(self) -> None:
         """End the server as a power cut would, and let it recover."""
@@ -238,7 +255,7 @@ class Cage:
             if proxy is not None:
                 proxy.start()
             is_pending = (lambda: struck.is_pending(proxy)) if struck is not None else (lambda: False)
-            is_over = running.wait(pid, self.program.time_limit_s, is_pending)
+            is_over = self.wait_for(pid, is_pending)
             running.signal_group(pid, signal.SIGKILL)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             output.seek(0)
@@ -270,13 +287,18 @@ class _Struck:
         if self.fault in ("kill", "crash") and is_after:
             running.signal_group(self.pid, signal.SIGSTOP)
             self.is_due = True
-            return at.kill_client_after() if self.fault == "kill" else at.CUT_AFTER
+            return at.kill_client_after(self._peer) if self.fault == "kill" else at.CUT_AFTER
         if self.fault == "kill":
             running.signal_group(self.pid, signal.SIGKILL)
-            return at.kill_client_before()
+            return at.kill_client_before(self._peer)
         if self.fault == "crash":
             self.cage.crash()
         return at.CUT_AFTER if is_after else at.CUT_BEFORE
+
+    @property
+    def _peer(self) -> int | None:
+        """The process to kill beside the group: that at the socket, which over TCP nobody knows."""
+        return self.pid if self.cage.listen_dir is None else None
 
     def is_pending(self, proxy: Proxy | None) -> bool:
         """Finish a fault whose answer has been withheld by now; say whether one is, or may be, still to come."""
