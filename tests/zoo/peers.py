@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -47,9 +46,13 @@ LINE_CHARACTERS_MAX = 400
 LOOK_S = 0.05
 
 # Points that nothing of a job depends on: reading of catalogues, settings and time, and what is only a hint.
-NOISE = (
-    r"^(<startup>|<terminate>|<sync>|select (pg_|current_|version|typname|t\.)|show |set |listen |unlisten |savepoint"
-    r"|release)"
+NOISE = "|".join(
+    (
+        "^<(startup|terminate|sync|query)>",
+        r"^select (pg_|current_|version|typname|t\.|exists|enumlabel)",
+        "^(show|set|listen|unlisten|savepoint|release|with recursive typeinfo)",
+        "information_schema|application_versions|_schedules|set_config",
+    )
 )
 
 
@@ -178,12 +181,16 @@ class PeerCage(Cage):
         found = self.look()
         return books.verdict(self.base, self.clean, found), f"{story} {books.describe(self.clean, found)}"
 
-    def places(self) -> list[Place]:
-        """Choose one point of each name that a job depends on: the second of that name, else the first."""
-        chosen: dict[str, Place] = {}
+    def places(self, when: str) -> list[Place]:
+        """Choose one point of each name that a job depends on: the second of that name, else the first.
+
+        Of COMMIT, whose name says nothing of what it commits, every one counts where its answer is lost.
+        """
+        chosen: dict[tuple[str, int], Place] = {}
         for place, _ in self.points:
-            if place.nth <= 2 and not re.match(NOISE, place.name, re.IGNORECASE):
-                chosen[place.name] = place
+            is_every = when == "after" and place.name.lower() == "commit"
+            if is_every or (place.nth <= 2 and not re.search(NOISE, place.name, re.IGNORECASE)):
+                chosen[place.name, place.nth if is_every else 0] = place
         return list(chosen.values())
 
 
@@ -207,19 +214,18 @@ def _program(peer: Peer) -> Program:
     )
 
 
-def judge(peer: Peer, server: embedded.ScratchServer, faults: tuple[str, ...], *, prints_all: bool) -> dict[str, Any]:
-    """Try the faults at the peer's points; return how often each verdict came, and where it was not SAFE."""
+def judge(peer: Peer, server: embedded.ScratchServer, faults: tuple[str, ...], *, prints_all: bool) -> None:
+    """Try the faults at the peer's points; print how often each verdict came, and where it was not SAFE."""
     counts: dict[str, Counter[str]] = {}
     unsafe: list[Tried] = []
     with (
         tempfile.TemporaryDirectory(prefix="peer-") as folder,
         PeerCage(peer, make_conninfo(server.dsn, dbname="peer"), Path(folder)) as cage,
     ):
-        places = cage.places()
-        print(f"{peer.name}/{peer.variant}: {len(places)} points", flush=True)
+        print(f"{peer.name}/{peer.variant}: {len(cage.points)} points in a clean run", flush=True)
         for fault in faults:
             for when in FAULTS[fault]:
-                for place in places:
+                for place in cage.places(when):
                     tried = cage.attempt(fault, when, place)
                     counts.setdefault(f"{fault} {when}", Counter())[tried.verdict] += 1
                     if tried.verdict not in ("SAFE", "UNREACHED"):
@@ -228,7 +234,6 @@ def judge(peer: Peer, server: embedded.ScratchServer, faults: tuple[str, ...], *
                         print(f"  {tried}"[:LINE_CHARACTERS_MAX], flush=True)
     for key, verdicts in counts.items():
         print(f"  {key}: {', '.join(f'{count} {verdict}' for verdict, count in sorted(verdicts.items()))}", flush=True)
-    return {"peer": peer.name, "variant": peer.variant, "points": len(places), "counts": counts}
 
 
 def main() -> int:
