@@ -6,7 +6,8 @@ Every folder beside this file with a ``zoo.toml`` is a program. Its keys:
 - ``command``: ``python`` and ``pgonce`` mean those of the interpreter that runs the tests. It finds its database by
   PGHOST, PGPORT, PGUSER and PGDATABASE, and runs in a working folder: a copy of its folder here, without zoo.toml.
 - ``setup``: the SQL file that makes the base; ``before_setup``: a command whose output is SQL to be run before it.
-- ``needs``: what must be there, else the program is skipped: ``python:MODULE``, ``program:NAME``, ``npm:PACKAGE``.
+- ``needs``: what must be there, else the program is skipped: ``python:MODULE``, ``program:NAME``,
+  ``npm:PACKAGE``, ``header:FILE`` (of C).
 - ``log_tables``: tables that every run may add to; ``ignore``: columns ("table.column") that tell of the way to the
   end, not of the end. A tool has to be told both. ``varies``: columns that no two runs fill alike; a tool has to find
   out by itself.
@@ -40,6 +41,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 NODE_MODULES = ROOT.parents[1] / ".make" / "zoo" / "node_modules"
+
+HEADERS = Path("/usr/include")
 
 BOTH = ("before", "after")
 FAULTS = {
@@ -234,4 +237,6 @@ def _is_there(need: str) -> bool:
     if kind == "npm":
         places = [NODE_MODULES, *map(Path, filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep)))]
         return any((place / name / "package.json").is_file() for place in places)
-    raise ValueError(f"{need!r}: what is needed begins with python:, program: or npm:")
+    if kind == "header":
+        return (HEADERS / name).is_file()
+    raise ValueError(f"{need!r}: what is needed begins with python:, program:, npm: or header:")
