@@ -30,7 +30,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pgonce import server as embedded
 from zoo import books, catalogue, running
 from zoo.catalogue import FAULTS, Program
-from zoo.failing import Cage, Place, Tried, Watch
+from zoo.failing import RERUNS_MAX, Cage, Place, Tried, Watch
 from zoo.judge import SETTINGS
 from zoo.running import Ended
 
@@ -42,6 +42,10 @@ FAULTED_S_MAX = 6.0
 AGAIN_S_MAX = 8.0
 
 STOP_S_MAX = 3.0
+
+# Added to what became of the money: the tool did not come to its end, and does not by itself.
+STUCK = " (stuck)"
+
 LINE_CHARACTERS_MAX = 400
 LOOK_S = 0.05
 
@@ -172,14 +176,19 @@ class PeerCage(Cage):
         return (Ended(0, ended.output) if is_stopped else ended), watch
 
     def run_again(self, story: str) -> tuple[str, str]:
-        """Run the worker once more, without a fault, and judge the ledger, whatever the tool thinks of its queue."""
-        again, _ = self.through_proxy(self.watch())
-        if self._peer.until:
-            story += ", then drained" if self.is_drained() else ", then NOT drained"
-        else:
-            story += f", then {again.code}"
+        """Run the worker again, without a fault, and judge the ledger, whatever the tool thinks of its queue.
+
+        A worker runs once more; what ends by itself up to three times, until it ends well.
+        """
+        for _ in range(1 if self._peer.until else RERUNS_MAX):
+            again, _ = self.through_proxy(self.watch())
+            is_stuck = not self.is_drained() if self._peer.until else again.code != 0
+            story += f", then {again.code}{' and not drained' if is_stuck else ''}"
+            if not is_stuck:
+                break
         found = self.look()
-        return books.verdict(self.base, self.clean, found), f"{story} {books.describe(self.clean, found)}"
+        money = books.verdict(self.base, self.clean, found)
+        return f"{money}{STUCK if is_stuck else ''}", f"{story} {books.describe(self.clean, found)}"
 
     def places(self, when: str) -> list[Place]:
         """Choose one point of each name that a job depends on: the second of that name, else the first.
