@@ -52,8 +52,8 @@ LOOK_S = 0.05
 # Points that nothing of a job depends on: reading of catalogues, settings and time, and what is only a hint.
 NOISE = "|".join(
     (
-        "^<(startup|terminate|sync|query)>",
-        r"^select (pg_|current_|version|typname|t\.|exists|enumlabel)",
+        "^(<(startup|terminate|sync|query)>|;|rollback)",
+        r"^select (pg_|current_|version|typname|t\.|exists|enumlabel)|pg_database",
         "^(show|set|listen|unlisten|savepoint|release|with recursive typeinfo)",
         "information_schema|application_versions|_schedules|set_config",
     )
@@ -193,13 +193,19 @@ class PeerCage(Cage):
     def places(self, when: str) -> list[Place]:
         """Choose one point of each name that a job depends on: the second of that name, else the first.
 
-        Of COMMIT, whose name says nothing of what it commits, every one counts where its answer is lost.
+        The name of COMMIT says nothing of what it commits, so it is told apart by the statement before it.
         """
-        chosen: dict[tuple[str, int], Place] = {}
+        chosen: dict[tuple[str, str], Place] = {}
+        seen: Counter[tuple[str, str]] = Counter()
+        before = ""
         for place, _ in self.points:
-            is_every = when == "after" and place.name.lower() == "commit"
-            if is_every or (place.nth <= 2 and not re.search(NOISE, place.name, re.IGNORECASE)):
-                chosen[place.name, place.nth if is_every else 0] = place
+            is_commit = place.name.lower() == "commit"
+            key = (place.name, before if is_commit else "")
+            before = place.name
+            is_noise = re.search(NOISE, place.name, re.IGNORECASE) or (is_commit and when == "before")
+            seen[key] += 1
+            if not is_noise and seen[key] <= 2:
+                chosen[key] = place
         return list(chosen.values())
 
 
