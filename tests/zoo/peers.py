@@ -41,6 +41,9 @@ VENVS = catalogue.ROOT.parents[1] / ".make" / "peers"
 FAULTED_S_MAX = 6.0
 AGAIN_S_MAX = 8.0
 
+# A program that ends by itself is given the time that it takes.
+WHOLE_S_MAX = 25.0
+
 STOP_S_MAX = 3.0
 
 # Added to what became of the money: the tool did not come to its end, and does not by itself.
@@ -103,7 +106,8 @@ class PeerCage(Cage):
 
     def __init__(self, peer: Peer, dsn: str, folder: Path) -> None:
         self._peer = peer
-        self._limit_s = AGAIN_S_MAX
+        self._again_s_max = AGAIN_S_MAX if peer.until else WHOLE_S_MAX
+        self._limit_s = self._again_s_max
         self._server = make_conninfo(dsn, dbname="postgres")
         self._name = str(conninfo_to_dict(dsn)["dbname"])
         self._prepare()
@@ -160,8 +164,8 @@ class PeerCage(Cage):
         return is_done
 
     def watch(self, place: Place | None = None) -> Watch:
-        """Leave values out of the names: these tools write numbers and keys of their own into statements."""
-        return Watch(place, spell=lambda name: re.sub(r"\d+", "0", re.sub(r"'[^']*'?", "'?'", name)))
+        """Name points without values: these tools write numbers and keys of their own into statements."""
+        return Watch(place, spell=spelled)
 
     def is_drained(self) -> bool:
         """Say whether the tool itself has nothing left to do."""
@@ -169,9 +173,9 @@ class PeerCage(Cage):
 
     def through_proxy(self, watch: Watch, fault: str = "", when: str = "") -> tuple[Ended, Watch]:
         """Give a faulted worker less time: it may be waiting for what never comes."""
-        self._limit_s = FAULTED_S_MAX if fault else AGAIN_S_MAX
+        self._limit_s = FAULTED_S_MAX if fault and self._peer.until else self._again_s_max
         ended, watch = super().through_proxy(watch, fault, when)
-        self._limit_s = AGAIN_S_MAX
+        self._limit_s = self._again_s_max
         is_stopped = not fault and bool(self._peer.until) and self.is_drained()
         return (Ended(0, ended.output) if is_stopped else ended), watch
 
@@ -207,6 +211,12 @@ class PeerCage(Cage):
             if not is_noise and seen[key] <= 2:
                 chosen[key] = place
         return list(chosen.values())
+
+
+def spelled(name: str) -> str:
+    """Leave values out of a statement."""
+    head = re.sub(r"(?i)\bvalues\b.*", "values", name)
+    return re.sub(r"\d+", "0", re.sub(r"'[^']*'?", "'?'", head))
 
 
 def _program(peer: Peer) -> Program:
