@@ -74,6 +74,7 @@ class Peer:
     until: str
     ledger: str
     is_tcp: bool
+    again_s_max: float
 
     @property
     def schema(self) -> str:
@@ -93,10 +94,17 @@ def peers(names: list[str]) -> list[Peer]:
         name = path.parent.name
         for variant in table["variants"]:
             if not names or name in names or f"{name}/{variant}" in names:
-                python = VENVS / name / "bin" / "python"
-                ledger = table.get("ledger", "ledger")
                 found.append(
-                    Peer(name, variant, path.parent, python, table.get("until", ""), ledger, table.get("tcp", False))
+                    Peer(
+                        name=name,
+                        variant=variant,
+                        folder=path.parent,
+                        python=VENVS / name / "bin" / "python",
+                        until=table.get("until", ""),
+                        ledger=table.get("ledger", "ledger"),
+                        is_tcp=table.get("tcp", False),
+                        again_s_max=table.get("again_s", AGAIN_S_MAX if "until" in table else WHOLE_S_MAX),
+                    )
                 )
     return found
 
@@ -106,7 +114,7 @@ class PeerCage(Cage):
 
     def __init__(self, peer: Peer, dsn: str, folder: Path) -> None:
         self._peer = peer
-        self._again_s_max = AGAIN_S_MAX if peer.until else WHOLE_S_MAX
+        self._again_s_max = peer.again_s_max
         self._limit_s = self._again_s_max
         self._server = make_conninfo(dsn, dbname="postgres")
         self._name = str(conninfo_to_dict(dsn)["dbname"])
