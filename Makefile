@@ -144,8 +144,44 @@ bench: .make/run ## measure pgonce beside bare COPY and write benchmarks/README.
 mutants: .make/test ## plant known bugs in a copy, one at a time: the tests must catch each; ARGS="token" chooses by name
 	@$(BIN)/python tests/faults/mutants.py $(ARGS)
 
+# The driver of the zoo's JavaScript programs, pinned here; a lock file would name the place that it came from.
+NODE_DRIVER := pg@8.23.1
+.make/zoo/installed: .make/test pyproject.toml constraints.txt
+	@echo "installing what the zoo's programs are written with"
+	@mkdir -p .make/zoo
+	@$(BIN)/python -c "$$READ_GROUPS" zoo > .make/zoo.txt
+	@$(PIP) -r .make/zoo.txt
+	@if command -v npm >/dev/null 2>&1; then \
+	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .make/zoo $(NODE_DRIVER); \
+	  else echo "npm is not there: the JavaScript programs will be skipped"; fi
+	@touch $@
+
+.PHONY: zoo
+zoo: .make/zoo/installed ## fail the programs of tests/zoo everywhere (minutes); ARGS="--faults kill NAME" narrows it
+	@PYTHONPATH=tests $(BIN)/python -m zoo.judge $(ARGS)
+
+# Each of them in a virtual environment of its own, at the versions of its requirements.txt; Oban wants Python 3.12.
+PEERS ?= procrastinate pgqueuer oban dbos dlt
+define INSTALL_PEER
+name=$$1; python=$$2; test -x .make/peers/$$name/bin/python && cmp -s tests/zoo/foreign/$$name/requirements.txt \
+  .make/peers/$$name/installed && exit 0; echo "installing $$name"; rm -rf .make/peers/$$name; \
+"$$python" -m venv .make/peers/$$name && .make/peers/$$name/bin/python -m pip --quiet --disable-pip-version-check \
+  --no-input install -r tests/zoo/foreign/$$name/requirements.txt && \
+cp tests/zoo/foreign/$$name/requirements.txt .make/peers/$$name/installed
+endef
+export INSTALL_PEER
+
+.PHONY: peers
+peers: .make/test ## fail what others wrote while it does the money task (half an hour); ARGS="dbos dlt/merge" narrows it
+	@mkdir -p .make/peers; for name in $(PEERS); do python=$(BIN)/python; \
+	  if [ $$name = oban ]; then python=; for candidate in $(PYTHON_312) python3.14 python3.13 python3.12; do \
+	    "$$candidate" -c '' >/dev/null 2>&1 && python=$$candidate && break; done; fi; \
+	  if [ -z "$$python" ]; then echo "oban needs Python 3.12; name one with PYTHON_312=/path/to/python"; continue; fi; \
+	  sh -c "$$INSTALL_PEER" sh $$name "$$python" || exit 1; done
+	@PYTHONPATH=tests $(BIN)/python -m zoo.peers $(ARGS)
+
 .PHONY: constraints
-constraints: .make/check ## pin what is installed now in constraints.txt
+constraints: .make/check .make/zoo/installed ## pin what is installed now in constraints.txt
 	@head -n 1 constraints.txt > .make/constraints
 	@$(BIN)/python -m pip freeze --exclude-editable | grep -v ' @ ' | LC_ALL=C sort -f >> .make/constraints
 	@mv .make/constraints constraints.txt

@@ -1,0 +1,1 @@
+create table ledger (payment_id text not null, cents bigint not null);

@@ -1,0 +1,1 @@
+create table ledger (payment_id text primary key, cents bigint not null);
