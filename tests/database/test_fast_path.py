@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from database.jobs import Desk, Watching, in_thread, make_order, soon, until_blocked
@@ -25,6 +25,9 @@ from pgonce.engine.run import Order
 from pgonce.errors import InvariantBroken, StopRequested
 
 EXAMPLES = int(os.environ.get("PGONCE_MODEL_EXAMPLES", "25"))
+
+# To make a failure small takes minutes.
+PHASES = [Phase.explicit, Phase.generate, *([Phase.shrink] if "PGONCE_MODEL_SHRINK" in os.environ else [])]
 
 MANY = fast.COPY_ROWS_MIN * 2
 
@@ -116,7 +119,7 @@ def test_the_fast_path_the_exact_path_and_a_dictionary_agree(desk: Desk, kind: s
     numbers = itertools.count()
 
     # A block of columns ends with the input, chunks of rows may have an empty one behind it: their number may differ.
-    @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, database=None, phases=PHASES, suppress_health_check=list(HealthCheck))
     @given(inputs=st.lists(INPUT, min_size=1, max_size=3), reopen=st.booleans(), limits=LIMITS)
     def check(inputs: list[list[Row]], reopen: bool, limits: dict[str, Any]) -> None:
         number = next(numbers)
