@@ -26,7 +26,7 @@ def lines(report: Report, *, verbose: bool = False) -> Iterator[str]:
         yield from detail(report, result)
     if len(report.unsafe) > len(shown):
         yield ""
-        yield f"{len(report.unsafe) - len(shown)} more of the same kind are in the grid above, in --json and --html"
+        yield f"{len(report.unsafe) - len(shown)} more of the same kind: in the grid above, in --json and --html"
     yield ""
     yield from context(report)
     yield report.sentence
@@ -66,7 +66,7 @@ def detail(report: Report, result: Result) -> Iterator[str]:
     yield f"{result.verdict.value} at {met.point.id}, {result.trial.blow.name}: {result.why}"
     yield f"  statement: {met.words}{nth}"
     yield f"  place: {met.place}"
-    yield f"  fault: {result.trial.blow.fault.words}"
+    yield f"  fault: {result.trial.blow.words}"
     yield f"  runs: {', then '.join(result.exits)}"
     for note in result.notes:
         yield f"  note: {note}"

@@ -37,8 +37,8 @@ WORDS: dict[Fault, str] = {
     Fault.CUT_AFTER: "the server did it, and its answer is lost with the connection (the lost ACK)",
     Fault.SERIALIZATION: "the server refuses it with a serialization failure (40001)",
     Fault.KILL: "the program is killed (SIGKILL) with every process it started",
-    Fault.TERMINATE: "the backend is terminated by an administrator (57P01), before it or after it did it",
-    Fault.CRASH: "the server crashes and recovers, before it or after it did it",
+    Fault.TERMINATE: "an administrator terminates the backend (57P01)",
+    Fault.CRASH: "the server crashes and recovers",
 }
 
 _ON_BOTH_SIDES = (Fault.KILL, Fault.TERMINATE, Fault.CRASH)
@@ -57,6 +57,13 @@ class Blow:
         if self.fault in _ON_BOTH_SIDES:
             return f"{self.fault.value} ({'after' if self.is_after else 'before'})"
         return str(self.fault.value)
+
+    @property
+    def words(self) -> str:
+        """Say in a sentence what happens, and on which side of the statement."""
+        if self.fault not in _ON_BOTH_SIDES:
+            return self.fault.words
+        return f"{self.fault.words}, {'after the server did it' if self.is_after else 'before the server saw it'}"
 
 
 def blows(fault: Fault) -> tuple[Blow, ...]:

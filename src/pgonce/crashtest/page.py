@@ -93,7 +93,7 @@ def _section(report: Report, result: Result) -> str:
     facts = [
         ("statement", f"<code>{_text(met.words)}</code>{nth}"),
         ("place", _text(met.place)),
-        ("fault", _text(result.trial.blow.fault.words)),
+        ("fault", _text(result.trial.blow.words)),
         ("runs", _text(", then ".join(result.exits))),
         *(("note", _text(note)) for note in result.notes),
         ("cure", _text(cure_of(result))),
