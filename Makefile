@@ -172,7 +172,7 @@ endef
 export INSTALL_PEER
 
 .PHONY: peers
-peers: .make/test ## fail what others wrote while it does the money task (half an hour); ARGS="dbos dlt/merge" narrows it
+peers: .make/test ## fail what others wrote while it does the money task (an hour); ARGS="dbos dlt/merge" narrows it
 	@mkdir -p .make/peers; for name in $(PEERS); do python=$(BIN)/python; \
 	  if [ $$name = oban ]; then python=; for candidate in $(PYTHON_312) python3.14 python3.13 python3.12; do \
 	    "$$candidate" -c '' >/dev/null 2>&1 && python=$$candidate && break; done; fi; \
