@@ -120,7 +120,7 @@ def test_what_was_planted_is_found_and_named(desk: Desk, table: str, planted: st
 def test_other_jobs_and_runs_are_not_looked_at_unless_asked_for(desk: Desk) -> None:
     """--job and --run narrow what is checked; an unknown one is refused."""
     everyday(desk)
-    desk.sql("insert into pgonce.effect values (100, 'pay', '', 'h')")
+    desk.sql(UNGUARDED.format("effect", "insert into pgonce.effect values (100, 'pay', '', 'h')"))
     assert kinds(reconcile(desk.clerk, job="pay")) == {"effect_of_adopted_event", "source_unbalanced"}
     assert kinds(reconcile(desk.clerk, run_id=3)) == {"effect_of_adopted_event", "source_unbalanced"}
     assert reconcile(desk.clerk, job="json").balanced
@@ -135,7 +135,11 @@ def test_many_discrepancies_are_counted_and_some_are_named(desk: Desk) -> None:
     """A thousand times one cause is not a thousand lines."""
     count = NAMED_MAX + 50
     desk.run(desk.csv([(n, 1, "x") for n in range(count)]), kind="adopt")
-    desk.sql("insert into pgonce.effect select amount_cents, job, source, event_id from pgonce.event")
+    desk.sql(
+        UNGUARDED.format(
+            "effect", "insert into pgonce.effect select amount_cents, job, source, event_id from pgonce.event"
+        )
+    )
     found = reconcile(desk.clerk)
     named = [one for one in found.discrepancies if one.kind == "effect_of_adopted_event"]
     assert (len(named), found.found) == (NAMED_MAX, count + 1)
@@ -239,7 +243,7 @@ def test_a_run_is_not_confirmed_while_something_is_found(desk: Desk) -> None:
     desk.run(path)
     desk.run(desk.csv([("h", 2, "x")]), kind="adopt")
     desk.sql("update pgonce.run set outcome = jsonb_set(outcome, '{cluster}', '\"7/8/9\"')")
-    desk.sql("insert into pgonce.effect values (2, 'pay', '', 'h')")
+    desk.sql(UNGUARDED.format("effect", "insert into pgonce.effect values (2, 'pay', '', 'h')"))
     assert reconcile(desk.clerk).confirmed == ()
     assert not desk.run(path).shortcut
 
