@@ -94,7 +94,7 @@ def test_an_item_costs_five_statements(desk: Desk) -> None:
 
 @CHUNKS
 def test_user_sql_costs_twelve_statements_more(desk: Desk, chunk: int) -> None:
-    """Make the relation, fill it, look at it, set the paths, run the statement, look again, drop it; tidy the session."""
+    """Make the relation, fill it, look at it, set the paths, run the statement, look again, drop it, tidy up."""
 
     def run(chunks: int) -> None:
         rows = rows_of(range(chunks * 10_000, chunks * 10_000 + chunks * chunk))
