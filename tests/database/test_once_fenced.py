@@ -11,6 +11,8 @@ from psycopg.rows import dict_row
 
 import pgonce
 from database.shop import ADD, balance
+from pgonce.crashtest.boundary import CUT_AFTER, CUT_BEFORE, PASS, Action, Boundary
+from pgonce.crashtest.proxy import Proxy
 from pgonce.db.guarded import GuardedCursor
 
 
@@ -186,3 +188,33 @@ def test_a_cursor_gives_rows_as_the_driver_does(once: pgonce.Once) -> None:
         with tx.cursor(row_factory=dict_row) as named:
             assert named.execute("select 7 as seven").fetchall() == [{"seven": 7}]
         assert tx.execute("create temporary table t (n int)").description is None
+
+
+@pytest.mark.parametrize("cut", [CUT_BEFORE, CUT_AFTER], ids=["before", "after"])
+def test_every_statement_of_a_guarded_transaction_may_be_the_last_of_its_connection(
+    database: str, other: psycopg.Connection, cut: Action
+) -> None:
+    """E1, R3: pgonce's own statements around the block among them: tried again or looked up, and applied once."""
+    left = [0]
+
+    def at_the_nth(_boundary: Boundary) -> Action:
+        left[0] -= 1
+        return cut if left[0] == 0 else PASS
+
+    def look(tx: pgonce.GuardedConnection) -> bool:
+        row = tx.execute("select balance from account where name = 'shop' for update").fetchone()
+        assert row is not None
+        return bool(row[0] == done + 100)
+
+    done = points = 0
+    with Proxy.of_dsn(database, on_boundary=at_the_nth) as proxy:
+        while True:
+            left[0] = points + 1
+            with pgonce.connect(proxy.dsn(database)) as once:
+                once.do(lambda tx: tx.execute(ADD).rowcount, look=look)
+            done += 100
+            assert balance(other) == done, f"point {points + 1}"
+            if left[0] > 0:
+                break
+            points += 1
+    assert points > 9

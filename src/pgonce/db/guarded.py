@@ -36,7 +36,7 @@ class GuardedConnection:
         self._copying = False
         self._is_over = False
         self._lock = threading.RLock()
-        transaction.failures = []
+        self._failures: list[BaseException] = []
 
     def execute(self, query: str, params: Parameters = None) -> GuardedCursor:
         """Run one statement and return its cursor.
@@ -141,10 +141,14 @@ class GuardedConnection:
                 self._note(query, error)
                 raise
 
+    def raised(self, error: BaseException) -> bool:
+        """Say whether a statement that was run here raised this very error."""
+        return any(error is known for known in self._failures)
+
     def _note(self, query: str, error: Exception) -> None:
-        failures, first = self._transaction.failures, self._transaction.first_failure
-        if failures is not None and not any(error is known for known in failures):
-            failures.append(error)
+        first = self._transaction.first_failure
+        if not self.raised(error):
+            self._failures.append(error)
             if first is None:
                 why = _shown(str(error) or type(error).__name__).rstrip(".")
                 self._transaction.first_failure = f"{_shown(query)}: {why}"
@@ -258,6 +262,9 @@ def guarded(transaction: Transaction) -> Iterator[GuardedConnection]:
     connection = GuardedConnection(transaction)
     try:
         yield connection
+    except psycopg.Error as error:
+        transaction.foreign = None if connection.raised(error) else error
+        raise
     finally:
         connection.end()
     transaction.refuse_if_failed()

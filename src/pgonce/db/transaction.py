@@ -70,8 +70,8 @@ class Transaction:
         """The first statement of the user that failed, and why; it may have been swallowed."""
         self.left_temporary = False
         """Whether SQL of the user made temporary relations that are still there."""
-        self.failures: list[BaseException] | None = None
-        """What statements of the user's program raised in it; None where no program of the user's is at work."""
+        self.foreign: BaseException | None = None
+        """An error of the driver that the user's program raised, but no statement in this transaction."""
 
     @property
     def connection(self) -> psycopg.Connection:
@@ -105,10 +105,6 @@ class Transaction:
         """Resolve names in the catalogue alone again, after SQL of the user; see what that has left."""
         found = self.row("own_path")
         self.left_temporary = bool(found and found[0])
-
-    def is_foreign(self, error: psycopg.Error) -> bool:
-        """Say whether the user's program raised an error of the driver elsewhere than in this transaction."""
-        return self.failures is not None and not any(error is known for known in self.failures)
 
     def before_commit(self) -> None:
         """Resolve names at COMMIT as the user's own sessions do, if SQL of the user may have deferred something."""
@@ -291,7 +287,7 @@ class Session:
                 self._commit(connection, deadline)
         except psycopg.Error as error:
             self._abandon()
-            if transaction is not None and transaction.is_foreign(error):
+            if transaction is not None and transaction.foreign is error:
                 raise
             raise self._ended(self._failure(error, phase, deadline)) from error
         except DatabaseFailure as outcome:
