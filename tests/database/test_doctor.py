@@ -13,6 +13,7 @@ from migration.installing import execute
 from pgonce import run
 from pgonce.api import admin
 from pgonce.engine import doctor as doctors
+from pgonce.server import ScratchServer
 
 DRIFTS = {
     "a column added": (
@@ -237,12 +238,12 @@ def test_a_start_whose_owner_is_gone_is_told(database: str, tmp_path: Path) -> N
         assert not [one for one in admin.doctor(database).findings if one.check == "start"]
 
 
-def test_a_database_of_another_encoding_is_named(server: object, make_database: Callable[[], str]) -> None:
+def test_a_database_of_another_encoding_is_named(server: ScratchServer, make_database: Callable[[], str]) -> None:
     """Events with characters outside its encoding could not be stored."""
     dsn = make_database()
     name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
     execute(
-        server.dsn,  # type: ignore[attr-defined]
+        server.dsn,
         f"drop database {name}",
         f"create database {name} template template0 encoding 'LATIN1' locale 'C'",
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -148,7 +150,7 @@ for each row when (new.event_id = '3') execute function gate()
 
 
 @contextmanager
-def lost_inside_commit(desk: Desk, **options: object) -> Iterator[tuple[object, int, psycopg.Connection]]:
+def lost_inside_commit(desk: Desk, **options: object) -> Iterator[tuple[Future[Any], int, psycopg.Connection]]:
     """Run a job whose connection breaks while its COMMIT goes on in the server; give its future and old backend."""
     desk.sql(BARRIER)
     clerk = desk.make_clerk()
@@ -173,9 +175,9 @@ def test_the_resolution_waits_for_a_commit_that_is_still_going_on(logged: Desk) 
     with lost_inside_commit(logged) as (run, old, gate):
         waiting = until_blocked(logged, old)
         assert "for no key update of s" in logged.one("select query from pg_stat_activity where pid = %s", waiting)
-        assert not run.done()  # type: ignore[attr-defined]
+        assert not run.done()
         gate.execute("select pg_advisory_unlock(1)")
-        report = run.result(timeout=30)  # type: ignore[attr-defined]
+        report = run.result(timeout=30)
     right(logged)
     assert report.run.balanced
 
@@ -189,7 +191,7 @@ def test_a_commit_that_ends_in_an_abort_after_all_is_done_again(logged: Desk) ->
             lambda: not logged.sql("select 1 from pg_stat_activity where pid = %s", old), "the end of the old backend"
         )
         gate.execute("select pg_advisory_unlock(1)")
-        run.result(timeout=30)  # type: ignore[attr-defined]
+        run.result(timeout=30)
     right(logged)
 
 
@@ -203,7 +205,7 @@ def test_an_outcome_that_cannot_be_established_in_time_is_said_to_be_unknown(
     monkeypatch.setattr(doubt, "SLICE_S", 0.1)
     with lost_inside_commit(logged, chunk_deadline_s=2.0, retry_on=retry_on) as (run, old, gate):
         with pytest.raises(OutcomeUnknown, match=r"COMMIT of chunk 2 of run 1 was sent.*Run the same command again"):
-            run.result(timeout=30)  # type: ignore[attr-defined]
+            run.result(timeout=30)
         assert OutcomeUnknown.maybe_committed
         if ends == "aborted":
             logged.sql("select pg_terminate_backend(%s)", old)

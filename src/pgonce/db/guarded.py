@@ -269,8 +269,6 @@ def guarded(transaction: Transaction) -> Iterator[GuardedConnection]:
         connection.end()
     transaction.refuse_if_failed()
     transaction.restore_own_path()
-    if transaction.left_temporary:
-        transaction.connection.execute("discard temporary")
     if transaction.row("transaction_id") != before:
         raise failure.replaced_inside()
 

@@ -132,12 +132,10 @@ def analyze(transaction: Transaction) -> None:
 def drop(transaction: Transaction) -> None:
     """Drop the relation before COMMIT: it is nobody's afterwards, temporary or not.
 
-    With it go, if there are any, temporary relations that the user's SQL made: the next chunk, or behind a pooler the
-    next job, would find them with these rows in them.
+    It is gone already where the user's SQL left temporary relations of its own: the next chunk, or behind a pooler the
+    next job, would have found those with these rows in them.
     """
-    if transaction.left_temporary:
-        transaction.connection.execute("discard temporary")
-    if not (transaction.left_temporary and transaction.may_use_temp):
+    if not (transaction.dropped_temporary and transaction.may_use_temp):
         transaction.connection.execute(sql.SQL("drop table {}").format(_table(transaction)))
 
 

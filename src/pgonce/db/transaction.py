@@ -68,8 +68,8 @@ class Transaction:
         """Whether SQL of the user ran in it, which may have deferred something to COMMIT or left it on the session."""
         self.first_failure: str | None = None
         """The first statement of the user that failed, and why; it may have been swallowed."""
-        self.left_temporary = False
-        """Whether SQL of the user made temporary relations that are still there."""
+        self.dropped_temporary = False
+        """Whether SQL of the user left temporary relations: then all are gone, pgonce's own among them."""
         self.foreign: BaseException | None = None
         """An error of the driver that the user's program raised, but no statement in this transaction."""
 
@@ -102,9 +102,11 @@ class Transaction:
             raise failure.ended_inside(status.name)
 
     def restore_own_path(self) -> None:
-        """Resolve names in the catalogue alone again, after SQL of the user; see what that has left."""
+        """Resolve names in the catalogue alone again, after SQL of the user; drop what temporary relations it left."""
         found = self.row("own_path")
-        self.left_temporary = bool(found and found[0])
+        self.dropped_temporary = bool(found and found[0])
+        if self.dropped_temporary:
+            self._connection.execute("discard temporary")
 
     def before_commit(self) -> None:
         """Resolve names at COMMIT as the user's own sessions do, if SQL of the user may have deferred something."""
