@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from pgonce.db.connect import Target
 from pgonce.db.schema import migrate
-from pgonce.db.transaction import Session, default_random
+from pgonce.db.session import Session, default_random
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.model.backoff import Backoff
 from servers_plugin import create_database, drop_database

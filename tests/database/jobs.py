@@ -15,7 +15,7 @@ import psycopg
 
 from pgonce.db.connect import Target
 from pgonce.db.reference import switch
-from pgonce.db.transaction import Session, default_random
+from pgonce.db.session import Session, default_random
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.effect import Script
 from pgonce.engine.run import Order

@@ -13,7 +13,8 @@ import pytest
 from database.jobs import Desk, until_blocked
 from pgonce.db.connect import Target
 from pgonce.db.failure import CommitInDoubt
-from pgonce.db.transaction import Session, Transaction, default_random
+from pgonce.db.session import Session, default_random
+from pgonce.db.transaction import Transaction
 from pgonce.engine.job import Changed, change, change_on_record, versions
 from pgonce.errors import ConfigurationError, DefinitionChanged
 from pgonce.model.backoff import Backoff

@@ -13,7 +13,7 @@ import pgonce
 from database.shop import ADD, balance
 from pgonce.crashtest.boundary import CUT_AFTER, CUT_BEFORE, PASS, Action, Boundary
 from pgonce.crashtest.proxy import Proxy
-from pgonce.db.transaction import Session
+from pgonce.db.session import Session
 
 
 def test_a_block_is_committed_whole_or_not_at_all(once: pgonce.Once, other: psycopg.Connection) -> None:

@@ -215,7 +215,7 @@ def test_an_interrupt_before_commit_is_sent_rolls_back(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pgonce.db.transaction.deferred_signals", interrupted)
+        patch.setattr("pgonce.db.session.deferred_signals", interrupted)
         with pytest.raises(KeyboardInterrupt):
             once.do(lambda tx: tx.execute(ADD))
     once.do(lambda tx: tx.execute("select 1"))

@@ -145,7 +145,7 @@ def test_a_database_that_is_away_or_not_ours_is_told_as_such(logged: Desk, tmp_p
 def test_a_standby_is_no_answer(logged: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAILURES 2.2: what a server in recovery says is not final; it is waited for a primary, and then unknown."""
     from pgonce.db import failure
-    from pgonce.db.transaction import Session
+    from pgonce.db.session import Session
 
     def on_standby(session: Session, transaction: object, deadline: object) -> None:
         raise failure.standby("test server")

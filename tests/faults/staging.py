@@ -19,7 +19,8 @@ from psycopg.conninfo import make_conninfo
 from faults.harness import wait_until, wait_until_blocked
 from pgonce.db.connect import Target
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
-from pgonce.db.transaction import Session, Transaction, default_random
+from pgonce.db.session import Session, default_random
+from pgonce.db.transaction import Transaction
 from pgonce.model.backoff import Backoff
 from pgonce.model.deadline import Deadline
 from pgonce.model.policy import Verdict

@@ -34,7 +34,8 @@ from faults.staging import (
 )
 from pgonce import server as embedded
 from pgonce.db.schema import migrate
-from pgonce.db.transaction import DEGRADED, Transaction
+from pgonce.db.session import DEGRADED
+from pgonce.db.transaction import Transaction
 from pgonce.model.policy import Verdict
 from servers_plugin import chosen_binaries, create_database, drop_database
 

@@ -38,7 +38,7 @@ from faults.ledger import once, proxies_in
 from faults.staging import COMMITTED, Stage, Told, beside, stage_on, write, write_and_wait, write_then
 from pgonce.crashtest import boundary as at
 from pgonce.crashtest.boundary import Action
-from pgonce.db import transaction as guarded
+from pgonce.db import session as guarded
 from pgonce.db.statements import statement as shipped
 from pgonce.db.transaction import Transaction
 from pgonce.errors import Unreachable

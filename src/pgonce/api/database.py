@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from pgonce.db.connect import Target, named_target
 from pgonce.db.schema import check_schema_name, migrate, require_current
+from pgonce.db.session import Session, default_random
 from pgonce.db.statements import DEFAULT_SCHEMA
-from pgonce.db.transaction import Session, default_random
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.errors import Interrupted
 from pgonce.model.backoff import Backoff

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
-from pgonce.db.transaction import Session, Transaction
+from pgonce.db.session import Session
+from pgonce.db.transaction import Transaction
 from pgonce.errors import ConfigurationError, OutcomeUnknown, Permanent, PgonceError, Retryable
 from pgonce.model.backoff import Backoff
 from pgonce.model.deadline import Deadline

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from pgonce.db.failure import DatabaseFailure, swallowed
-from pgonce.db.transaction import Session, Transaction
+from pgonce.db.session import Session
+from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo
 from pgonce.engine.bookkeeping import Clerk, outcome_of
 from pgonce.engine.run import Order, run

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pgonce.db.failure import DatabaseFailure
-from pgonce.db.transaction import Session, Transaction
+from pgonce.db.session import Session
+from pgonce.db.transaction import Transaction
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.position import Held
 from pgonce.errors import InvariantBroken, PgonceError, Retryable, RunOwned

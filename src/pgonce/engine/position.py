@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pgonce.db.transaction import Session, Transaction
+from pgonce.db.session import Session
+from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Settled
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.doubt import NotEstablished, time_to_look, under_lock
