@@ -48,6 +48,8 @@ LIMITS = st.fixed_dictionaries(
     }
 )
 
+WORKERS = st.sampled_from([2, 4])
+
 TABLES = (
     """select source, event_id, status, amount_cents, payload, error, fingerprint, granted, line, epoch, attempts,
     adopted, dense_rank() over (order by run_id) from pgonce.event where job = %s order by 1, 2""",
@@ -120,23 +122,26 @@ def test_the_fast_path_the_exact_path_and_a_dictionary_agree(desk: Desk, kind: s
 
     # A block of columns ends with the input, chunks of rows may have an empty one behind it: their number may differ.
     @settings(max_examples=EXAMPLES, database=None, phases=PHASES, suppress_health_check=list(HealthCheck))
-    @given(inputs=st.lists(INPUT, min_size=1, max_size=3), reopen=st.booleans(), limits=LIMITS)
-    def check(inputs: list[list[Row]], reopen: bool, limits: dict[str, Any]) -> None:
+    @given(inputs=st.lists(INPUT, min_size=1, max_size=3), reopen=st.booleans(), limits=LIMITS, workers=WORKERS)
+    def check(inputs: list[list[Row]], reopen: bool, limits: dict[str, Any], workers: int) -> None:
         number = next(numbers)
+        count = {"exact": 1, "fast": 1, "columns": 1, "exact and workers": workers, "columns and workers": workers}
+        if limits["checkpoint"] == "all":
+            count = dict.fromkeys(("exact", "fast", "columns"), 1)
         paths = [desk.csv(rows, header="src,id,amount,note") for rows in inputs]
         reports: dict[str, list[Any]] = {}
-        for way in ("exact", "fast", "columns"):
+        for way in count:
             job = f"{way}{number}"
             for round_, path in enumerate(paths):
-                order = make_order(job=job, kind=kind, source_column="src", also=True, **limits)
+                order = make_order(job=job, kind=kind, source_column="src", also=True, workers=count[way], **limits)
                 with (
-                    patch.object(fast.Guess, "settle", settle_exactly if way == "exact" else fast.Guess.settle),
-                    patch.object(run_module, "AHEAD_ROWS_MIN", 1 if way == "columns" else 1000),
+                    patch.object(fast.Guess, "settle", settle_exactly if "exact" in way else fast.Guess.settle),
+                    patch.object(run_module, "AHEAD_ROWS_MIN", 1 if "columns" in way else 1000),
                 ):
                     reports.setdefault(way, []).append(outcome(desk, path, order))
                 if reopen and round_ == 0:
                     desk.sql(REOPEN, job, job)
-        for way in ("fast", "columns"):
+        for way in count:
             assert reports[way] == reports["exact"]
             assert tables(desk, f"{way}{number}") == tables(desk, f"exact{number}")
         if kind == "apply" and all(isinstance(report, tuple) for report in reports["fast"]):

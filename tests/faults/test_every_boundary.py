@@ -26,6 +26,7 @@ from faults.invariants import check, fingerprint, judge
 from pgonce.crashtest.boundary import Boundary
 from pgonce.db.transaction import Transaction
 from pgonce.engine import fast, run, settle
+from pgonce.engine.batch import ColumnBatch
 from pgonce.engine.effect import Effect
 from pgonce.model.row import Row
 from servers_plugin import AnyServer, create_database, drop_database
@@ -156,15 +157,23 @@ def save_the_position_apart() -> None:
 
 def commit_the_effect_apart() -> None:
     """Plant: the user's effect is committed by a connection of its own, before the chunk is."""
-    apply = Effect.apply
+    begin, add, ready, finish = Effect.begin, Effect.add, Effect.ready, Effect.finish
+    kept: list[Sequence[Row] | ColumnBatch] = []
 
-    def apply_apart(effect: Effect, transaction: Transaction, rows: Sequence[Row]) -> None:
+    def finish_apart(effect: Effect, transaction: Transaction) -> None:
         with psycopg.connect(transaction.connection.info.dsn) as connection:
             own = Transaction(connection, transaction.schema)
             own.may_use_temp = True
-            apply(effect, own, rows)
+            begin(effect, own)
+            for rows in kept:
+                add(effect, own, rows)
+            ready(effect, own)
+            finish(effect, own)
 
-    Effect.apply = apply_apart
+    Effect.begin = lambda _effect, _transaction: kept.clear()
+    Effect.add = lambda _effect, _transaction, rows: kept.append(rows)
+    Effect.ready = lambda _effect, _transaction: None
+    Effect.finish = finish_apart
 
 
 @pytest.mark.parametrize(

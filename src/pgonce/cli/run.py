@@ -97,6 +97,9 @@ run_options = _stack(
     click.option(
         "--chunk-seconds", type=float, default=CHUNK_SECONDS, show_default=True, help="Chunks are kept near this time."
     ),
+    click.option(
+        "--workers", type=int, default=1, show_default=True, help="Chunks at a time; the results are the same."
+    ),
     click.option("--attempts", type=int, default=ATTEMPTS, show_default=True, help="Tries of one chunk."),
     click.option(
         "--chunk-deadline",
@@ -202,6 +205,7 @@ def order_of(values: dict[str, Any], *, kind: str) -> Order:
         retry_on=read_overrides(values.pop("retry_on")),
         backoff=read_backoff(values.pop("backoff")),
         seed=values.pop("seed"),
+        workers=values.pop("workers"),
     )
     for name in ("ignore", "redact"):
         values[name] = values[name] or ()

@@ -88,8 +88,31 @@ class Session:
         self._parents: list[psycopg.Connection | None] = []
         self.backend_pid: int | None = None
         self.backend_start: object = None
+        self.serving_pid: int | None = None
+        """The backend that serves the open transaction, or served the last one; also behind a pooler."""
         self.durability_degraded = False
         """Whether a COMMIT, answered or not, went on without the synchronous standby that it waited for."""
+
+    def another(self, *, sleep: Callable[[float], None]) -> Session:
+        """Return a session of its own on the same database, which waits in this way and has this one tell."""
+        return Session(
+            self.target,
+            schema=self.schema,
+            application=self._application,
+            random=self._random,
+            sleep=sleep,
+            backoff=self._backoff,
+            tell=self._tell_for_another,
+        )
+
+    def _tell_for_another(self, text: str) -> None:
+        if text == DEGRADED and not self.durability_degraded:
+            self.durability_degraded = True
+            self._tell(text)
+
+    def abort(self) -> None:
+        """End what another thread waits for on this session, by cutting its connection. Safe to re-run: yes."""
+        self._watchdog.cut_now()
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -262,7 +285,7 @@ class Session:
         )
         if found is None:
             raise ConfigurationError("the server did not answer the opening statement of a transaction")
-        in_recovery, replication_role, transaction.may_use_temp = found[:3]
+        in_recovery, replication_role, transaction.may_use_temp, self.serving_pid = found[:4]
         if in_recovery:
             raise failure.standby(self.target.label)
         if replication_role == "replica":

@@ -19,6 +19,8 @@ Result = TypeVar("Result")
 # Bookkeeping touches a handful of rows; what keeps it longer is somebody's lock or a server that is gone.
 BOOKKEEPING_S = 30.0
 
+INTERRUPTED = "stopped as asked, between two chunks. What is committed stays; run the same command again to go on."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clerk:

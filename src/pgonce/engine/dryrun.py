@@ -43,7 +43,8 @@ def rehearse(
     Raises what the run would raise; EffectFailed when the effect refuses the rows.
     Safe to re-run: nothing is stored.
     """
-    limits = replace(order.limits, checkpoint="all", on_error="stop" if order.limits.stops_at_bad_row else "quarantine")
+    on_error = "stop" if order.limits.stops_at_bad_row else "quarantine"
+    limits = replace(order.limits, checkpoint="all", on_error=on_error, workers=1)
     whole = replace(order, limits=limits, take_over=False)
     until = clerk.deadline(order.limits.deadline_s or WHOLE_DEADLINE_S)
     tries, asked = 0, Overrides.of(order.limits.retry_on)

@@ -52,15 +52,6 @@ class Effect:
     types: Mapping[str, str]
     record: bool = False
 
-    def apply(self, transaction: Transaction, rows: Sequence[Row] | ColumnBatch) -> None:
-        """Run the scripts over these rows in the open transaction.
-
-        Safe to re-run: it is part of the chunk's transaction, and only sees rows that are applied in it.
-        """
-        self.begin(transaction)
-        self.add(transaction, rows)
-        self.finish(transaction)
-
     def begin(self, transaction: Transaction) -> None:
         """Make the relation ``chunk``, empty, in the open transaction."""
         staging.create(transaction, self._columns, self._types)
@@ -77,10 +68,16 @@ class Effect:
         """Say whether rows may come as columns: the file's fields as the texts that they are there."""
         return not self.record and all(kind == "text" for kind in self.types.values())
 
-    def finish(self, transaction: Transaction) -> None:
-        """Run the scripts over what the relation holds, and make sure that the transaction is still the same."""
-        before = staging.transaction_id(transaction)
+    def ready(self, transaction: Transaction) -> None:
+        """Have the planner know what the relation holds."""
         staging.analyze(transaction)
+
+    def finish(self, transaction: Transaction) -> None:
+        """Run the scripts over what the relation holds, and make sure that the transaction is still the same.
+
+        Safe to re-run: it is part of the chunk's transaction, and only sees rows that are applied in it.
+        """
+        before = staging.transaction_id(transaction)
         with staging.users_path(transaction):
             for statement in self.script.statements:
                 staging.run_user_statement(transaction, statement.text, statement.line, self.script.name)

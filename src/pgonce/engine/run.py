@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from pgonce.db.staging import refuse_columns
 from pgonce.db.transaction import Transaction
 from pgonce.engine.ahead import reading_ahead
 from pgonce.engine.apply import Work
-from pgonce.engine.batch import ColumnBatch, Columns
+from pgonce.engine.batch import Columns
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.compare import Comparison
 from pgonce.engine.counting import cluster_identity, count_run, count_start, count_used_up, replayed_open
@@ -29,6 +29,7 @@ from pgonce.engine.reading import chunks, columns
 from pgonce.engine.register import Identity, RegisteredRun, changed_under_name, register
 from pgonce.engine.settle import Settler
 from pgonce.engine.whole import settle_whole
+from pgonce.engine.workers import Ahead, Workers
 from pgonce.errors import ConfigurationError, InvariantBroken, LeaseLost, OutcomeUnknown, PgonceError, Unreachable
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Cursor
@@ -38,7 +39,7 @@ from pgonce.model.observer import Observer
 from pgonce.model.outcome import Counts
 from pgonce.model.policy import DAMAGED
 from pgonce.model.report import RunReport, exit_code_of
-from pgonce.model.row import Row, RowReader
+from pgonce.model.row import RowReader
 from pgonce.sources import Input
 
 # Smaller chunks are read where they are written: handing them over would take longer than reading them.
@@ -82,7 +83,7 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
         work=_work(order, stored, registered.run_id, held.epoch),
         held=held,
         limits=order.limits,
-        effect=effect.apply if effect else _no_effect,
+        effect=effect,
         observer=observer,
         interrupted=interrupted,
         guess=_guess(clerk, held),
@@ -167,10 +168,6 @@ def _known_fields(definition: Definition) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*definition.named_columns, *(definition.columns or ()))))
 
 
-def _no_effect(_transaction: Transaction, _rows: Sequence[Row] | ColumnBatch) -> None:
-    """The built-in ledger is written with the events; there is nothing else to do."""
-
-
 def settled_before(clerk: Clerk, job: str, registered: RegisteredRun) -> bool:
     """May the first answer be repeated without reading? Not if something is open, was touched, or is missing."""
     outcome = registered.outcome
@@ -239,8 +236,7 @@ def _settle_and_finish(
 
 def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Effect | None) -> None:
     """Settle the input from the held position to its end. Raises PositionReset when acknowledged commits are gone."""
-    pace = Pace(settler.limits, settler.clerk.clock)
-
+    pace, clock = Pace(settler.limits), settler.clerk.clock
     by_columns = settler.limits.rows >= AHEAD_ROWS_MIN and (effect is None or effect.takes_columns)
 
     def read() -> Iterator[Chunk | Columns]:
@@ -251,10 +247,31 @@ def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Ef
         settle_whole(settler, read, effect)
         return
     ahead = reading_ahead(read()) if settler.limits.rows >= AHEAD_ROWS_MIN else nullcontext(read())
-    with ahead as coming:
-        for chunk in coming:
-            with pace:
-                settler.settle(chunk)
+    with ahead as coming, _begun(settler, coming) as due:
+        for chunk, begun in due:
+            began_s = clock()
+            settler.settle(chunk, begun)
+            pace.took(clock() - began_s + (begun.seconds if begun else 0.0))
+
+
+@contextmanager
+def _begun(
+    settler: Settler, parts: Iterator[Chunk | Columns]
+) -> Iterator[Iterator[tuple[Chunk | Columns, Ahead | None]]]:
+    """Have workers begin the chunks ahead, if there are to be several."""
+    if settler.limits.workers == 1:
+        yield ((part, None) for part in parts)
+        return
+    with Workers(
+        settler.clerk,
+        parts,
+        settler.applying,
+        guess=settler.guess,
+        count=settler.limits.workers,
+        chunk_s=settler.limits.transaction_s,
+        interrupted=settler.interrupted,
+    ) as workers:
+        yield ((ahead.applying.part, ahead) for ahead in workers.in_turn())
 
 
 def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...]) -> RunReport:

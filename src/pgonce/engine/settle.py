@@ -8,16 +8,19 @@ the position before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Redo, Settled, Work, refuse_row
-from pgonce.engine.batch import ColumnBatch, Columns
-from pgonce.engine.bookkeeping import Clerk, for_an_operator
-from pgonce.engine.fast import Guess, apply_part
+from pgonce.engine.applying import Applying
+from pgonce.engine.batch import Columns
+from pgonce.engine.bookkeeping import INTERRUPTED, Clerk, for_an_operator
+from pgonce.engine.effect import Effect
+from pgonce.engine.fast import Guess
 from pgonce.engine.position import Held, PositionLost, PositionReset, committed, move, reread
+from pgonce.engine.workers import Ahead
 from pgonce.errors import EffectFailed, Interrupted, InvariantBroken, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
@@ -28,9 +31,6 @@ from pgonce.model.override import Overrides
 from pgonce.model.policy import Verdict
 from pgonce.model.row import Finding, Row
 from pgonce.model.tries import Tries
-
-INTERRUPTED = "stopped as asked, between two chunks. What is committed stays; run the same command again to go on."
-
 
 Body = Callable[[Transaction], tuple[Settled, Position]]
 """What runs inside a chunk's transaction: it settles rows and says up to where the input is settled by them."""
@@ -67,15 +67,15 @@ class Settler:
     work: Work
     held: Held
     limits: Limits
-    effect: Callable[[Transaction, Sequence[Row] | ColumnBatch], None]
+    effect: Effect | None
     observer: Observer
     interrupted: Callable[[], bool]
     guess: Guess = field(default_factory=Guess)
     bad_rows: int = 0
     refused_events: int = 0
 
-    def settle(self, chunk: Chunk | Columns) -> None:
-        """Settle every row of a chunk, moving the position past it.
+    def settle(self, chunk: Chunk | Columns, ahead: Ahead | None = None) -> None:
+        """Settle every row of a chunk, moving the position past it; it may have been begun ahead of its turn.
 
         Raises StopRequested, EffectFailed, Retryable, LeaseLost or OutcomeUnknown with the position before the row that
         is not settled; PositionReset when acknowledged commits are gone and the input has to be read again.
@@ -84,8 +84,9 @@ class Settler:
         parts = [chunk]
         while parts:
             part = parts.pop()
+            applying = self.applying(part, self.guess) if ahead is None else ahead.applying
             try:
-                self.until_committed(part.first_line, *self._applying(part))
+                self.until_committed(part.first_line, *self._applying(applying), ahead)
             except _BadRow as bad:
                 self._stop_at(part.by_row(), bad)
             except Unsettled as unsettled:
@@ -94,28 +95,39 @@ class Settler:
                     parts += [later, earlier]
                 else:
                     self._refuse(part.by_row(), unsettled)
+            ahead = None
 
-    def _applying(self, part: Chunk | Columns) -> tuple[Body, Callable[[], int | None]]:
+    def applying(self, part: Chunk | Columns, guess: Guess) -> Applying:
+        """Make of a part what applies it."""
+        return Applying(work=self.work, part=part, effect=self.effect, guess=guess)
+
+    def _applying(self, applying: Applying) -> tuple[Body, Callable[[], int | None]]:
         """Give the body that applies a part, and how many attempts the event has left, where it stands alone."""
-        last = Settled()
+        part = applying.part
 
         def body(transaction: Transaction) -> tuple[Settled, Position]:
-            nonlocal last
-            last = Settled()
-            apply_part(transaction, self.work, part, lambda rows: self.effect(transaction, rows), last, self.guess)
-            self._check_bad_rows(part, last)
-            return last, part.end.position
+            applying.apply(transaction)
+            self._check_bad_rows(part, applying.settled)
+            return applying.settled, part.end.position
 
         def allowed() -> int | None:
-            return last.attempts_left if part.size == 1 else None
+            return applying.settled.attempts_left if part.size == 1 else None
 
         return body, allowed
 
-    def until_committed(self, line: int, body: Body, allowed: Callable[[], int | None] | None = None) -> None:
+    def until_committed(
+        self,
+        line: int,
+        body: Body,
+        allowed: Callable[[], int | None] | None = None,
+        ahead: Ahead | None = None,
+    ) -> None:
         """Run the body and the move to the position it returns in one transaction, until that is committed for certain.
 
         ``line`` is where the rows begin, for messages; ``allowed`` says how many attempts that count on the event there
-        are, beside this start's limit. Raises Unsettled when the rows are to blame.
+        are, beside this start's limit. The first transaction may have been begun ``ahead``; if it fails before SQL of
+        the user ran in it, that was no attempt.
+        Raises Unsettled when the rows are to blame.
         """
         deadline, asked = self._deadline(), Overrides.of(self.limits.retry_on)
         tries = Tries()
@@ -123,8 +135,10 @@ class Settler:
             if self.interrupted():
                 raise Interrupted(INTERRUPTED)
             moved: Held | None = None
+            begun = ahead if ahead is not None and ahead.transaction is not None else None
+            ahead = None
             try:
-                with self.clerk.session.transaction(deadline) as transaction:
+                with begun or self.clerk.session.transaction(deadline) as transaction:
                     settled, to = body(transaction)
                     moved = move(transaction, self.clerk.session, self.held, to, settled)
                 return self._commit_seen(settled, moved)
@@ -152,6 +166,8 @@ class Settler:
                         attempt=tries.attempts,
                     ) from doubt.origin
             except DatabaseFailure as failure:
+                if begun is not None and not transaction.runs_user_sql:
+                    continue
                 tries.failed(failure.decision, failure.sqlstate)
                 used_up = tries.used_up(self.limits.attempts, allowed() if allowed else None)
                 if used_up or deadline.passed or not _asked_again(asked, failure):

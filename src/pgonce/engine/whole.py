@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pgonce.db.transaction import Transaction
 from pgonce.engine.apply import Settled
 from pgonce.engine.batch import ColumnBatch, Columns
+from pgonce.engine.bookkeeping import INTERRUPTED
 from pgonce.engine.effect import Effect
 from pgonce.engine.fast import apply_part
-from pgonce.engine.settle import INTERRUPTED, Settler, Unsettled
+from pgonce.engine.settle import Settler, Unsettled
 from pgonce.errors import EffectFailed, Interrupted, Retryable, StopRequested
 from pgonce.model.chunk import Chunk
 from pgonce.model.cursor import Position
@@ -66,5 +67,6 @@ def _apply_all(
         total.include(settled)
         position = chunk.end.position
     if effect is not None and begun:
+        effect.ready(transaction)
         effect.finish(transaction)
     return total, position

@@ -33,6 +33,9 @@ WHOLE_DEADLINE_S = 86_400.0
 # for each, and when more than this fail, the fault is in the effect and not in the rows.
 REFUSED_EVENTS_MAX = 1_000
 
+# Each worker is a connection, and holds a chunk in memory. More than the server has processors wins nothing.
+WORKERS_MAX = 32
+
 CHECKPOINTS = ("item", "chunk", "all")
 ON_ERROR = ("quarantine", "stop")
 
@@ -43,6 +46,7 @@ class Limits:
 
     ``retry_on`` says how often more a chunk is tried for an error that is final otherwise: by SQLSTATE, or by
     constraint with its schema. ``backoff`` are the waits between tries; ``seed`` makes their jitter repeatable.
+    ``workers`` is how many chunks are begun at a time, each on a connection of its own; the results are the same.
     """
 
     checkpoint: str = "chunk"
@@ -56,6 +60,7 @@ class Limits:
     retry_on: Mapping[str, int] = field(default_factory=dict)
     backoff: Backoff = field(default_factory=Backoff)
     seed: int | None = None
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if self.checkpoint not in CHECKPOINTS:
@@ -66,6 +71,10 @@ class Limits:
             raise ConfigurationError(f"--chunk-rows {self.chunk_rows}: it is from 1 to {CHUNK_ROWS_MAX}")
         if not (isinstance(self.attempts, int) and 1 <= self.attempts <= ATTEMPTS_MAX):
             raise ConfigurationError(f"--attempts {self.attempts}: it is a whole number from 1 to {ATTEMPTS_MAX}")
+        if not (isinstance(self.workers, int) and 1 <= self.workers <= WORKERS_MAX):
+            raise ConfigurationError(f"--workers {self.workers}: it is a whole number from 1 to {WORKERS_MAX}")
+        if self.workers > 1 and self.checkpoint == "all":
+            raise ConfigurationError("--workers is for many transactions; --checkpoint all is a single one")
         for name, seconds in (
             ("chunk-seconds", self.chunk_seconds),
             ("chunk-deadline", self.chunk_deadline_s),
