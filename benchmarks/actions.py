@@ -58,20 +58,20 @@ def ours(dsn: str, source: Input, options: dict[str, Any]) -> Action:
     return run
 
 
-def ours_with_effect(dsn: str, source: Input, folder: Path) -> Action:
+def ours_with_effect(dsn: str, source: Input, folder: Path, options: dict[str, Any] | None = None) -> Action:
     """Run the job with SQL of the user's that inserts a row an event."""
     script = folder / "effect.sql"
     script.write_text(EFFECT, encoding="utf-8")
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(BOOKING)
-    return ours(dsn, source, {"effect": script})
+    return ours(dsn, source, {**(options or {}), "effect": script})
 
 
-def replay(dsn: str, source: Input) -> Action:
+def replay(dsn: str, source: Input, options: dict[str, Any] | None = None) -> Action:
     """Run the job over a file that it settled before, reading it all."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("update pgonce.run set touched = true")
-    return ours(dsn, source, {})
+    return ours(dsn, source, options or {})
 
 
 def finished(dsn: str, source: Input) -> Action:

@@ -28,37 +28,50 @@ SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB"}
 Actions = dict[str, Callable[[], Measured]]
 
 
-def tables(bench: Bench, folder: Path, rows: int, rounds: int) -> Iterator[tuple[str, list[Line]]]:
+def tables(bench: Bench, folder: Path, rows: int, rounds: int, only: str) -> Iterator[tuple[str, list[Line]]]:
     """Measure everything for one size; yield each table when it is there."""
     in_order, random = (write_input(folder, rows, ids) for ids in ("in order", "random"))
-    yield f"{rows:,} rows, ids in order", interleaved(rounds, "floor", _of(bench, folder, in_order))
-    yield f"{rows:,} rows, random ids", interleaved(rounds, "floor, sorted by id", _of_random(bench, random))
     few = write_input(folder, min(rows, ITEM_ROWS_MAX), "in order")
-    yield f"{few.rows:,} rows, a commit a row", interleaved(rounds, "bare loop of inserts", _of_items(bench, few))
+    for title, floor, measured in (
+        (f"{rows:,} rows, ids in order", "floor", _of(bench, folder, in_order)),
+        (f"{rows:,} rows, random ids", "floor, sorted by id", _of_random(bench, random)),
+        (f"{few.rows:,} rows, a commit a row", "bare loop of inserts", _of_items(bench, few)),
+    ):
+        chosen = {name: action for name, action in measured.items() if name == floor or only in f"{title}: {name}"}
+        if len(chosen) > 1:
+            yield title, interleaved(rounds, floor, chosen)
 
 
 def _of(bench: Bench, folder: Path, source: Input) -> Actions:
     rows, before = source.rows, (actions.ours, source, {})
     some_new = write_input(folder, rows, "in order", new_of_hundred=1)
-    whole = {"limits": {"checkpoint": "all"}}
+    whole, two = {"limits": {"checkpoint": "all"}}, {"limits": {"workers": 2}}
     return {
         "floor": lambda: bench.measure(rows, actions.floor, source, False),
         "pgonce run": lambda: bench.measure(rows, actions.ours, source, {}),
+        "pgonce run --workers 2": lambda: bench.measure(rows, actions.ours, source, two),
         "pgonce run, one transaction": lambda: bench.measure(rows, actions.ours, source, whole),
         "pgonce run, SQL effect": lambda: bench.measure(rows, actions.ours_with_effect, source, folder),
+        "pgonce run, SQL effect, --workers 2": lambda: bench.measure(
+            rows, actions.ours_with_effect, source, folder, two
+        ),
         "replay, reading every row": lambda: bench.measure(rows, actions.replay, source, before=before),
         "1 % new among replayed": lambda: bench.measure(rows, actions.ours, some_new, {}, before=before),
+        "1 % new among replayed, --workers 2": lambda: bench.measure(rows, actions.ours, some_new, two, before=before),
         "finished file again": lambda: bench.measure(rows, actions.finished, source, before=before),
     }
 
 
 def _of_random(bench: Bench, source: Input) -> Actions:
     rows, before = source.rows, (actions.ours, source, {})
+    two = {"limits": {"workers": 2}}
     return {
         "floor, sorted by id": lambda: bench.measure(rows, actions.floor, source, True),
         "floor, in file order": lambda: bench.measure(rows, actions.floor, source, False),
         "pgonce run": lambda: bench.measure(rows, actions.ours, source, {}),
+        "pgonce run --workers 2": lambda: bench.measure(rows, actions.ours, source, two),
         "replay, reading every row": lambda: bench.measure(rows, actions.replay, source, before=before),
+        "replay, --workers 2": lambda: bench.measure(rows, actions.replay, source, two, before=before),
     }
 
 
@@ -100,6 +113,7 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description="Measure pgonce beside bare COPY; writes benchmarks/README.md.")
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--only", default="", help="what a measurement's name has to contain, beside the floor's")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--keep", action="store_true", help="print only, leave README.md as it is")
     given = parser.parse_args()
@@ -107,7 +121,7 @@ def main() -> None:
         bench = Bench(scratch.dsn, scratch.postmaster_pid)
         parts = []
         for rows in given.rows:
-            for title, lines in tables(bench, Path(folder), rows, given.rounds):
+            for title, lines in tables(bench, Path(folder), rows, given.rounds, given.only):
                 parts.append(written(title, lines))
                 print(parts[-1], flush=True)
         parts.insert(0, where(scratch.dsn, given.rounds))

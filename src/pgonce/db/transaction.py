@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -50,6 +50,14 @@ class Transaction:
         """Run a statement of ``sql/statements`` and return its first row, or None."""
         found = self.rows(name, **parameters)
         return found[0] if found else None
+
+    def holds_up(self, pids: Sequence[int]) -> bool:
+        """Say whether one of these backends waits for this transaction; yes, if the connection cannot tell any more."""
+        try:
+            found = self.row("holds_up", pids=list(pids))
+        except psycopg.Error:
+            return True
+        return found is None or bool(found[0])
 
     def refuse_if_failed(self) -> None:
         """Raise DatabaseFailure unless the transaction is open and nothing in it failed."""

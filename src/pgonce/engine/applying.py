@@ -1,8 +1,8 @@
 """One part of the input in its transaction, in two steps: what pgonce keeps of it, then what the user's SQL does.
 
-The first step may run before its turn, while the chunks before it are not committed: whatever it finds is final, locked,
-or claimed by itself, so that it comes to the same whenever it runs. SQL of the user may look at anything; it waits for
-its turn.
+The first step may run before its turn, while the chunks before it are not committed: whatever it finds is final,
+locked, or claimed by itself, so that it comes to the same whenever it runs. SQL of the user may look at anything; it
+waits for its turn.
 """
 
 from __future__ import annotations

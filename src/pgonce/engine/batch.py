@@ -91,6 +91,9 @@ class Columns(Protocol):
     def by_row(self) -> Chunk:
         """Return the same rows one by one, for the exact path."""
 
+    def encode(self, stamp: Stamp, staged: Sequence[str] | None) -> None:
+        """Encode the rows for COPY now, and for the relation ``chunk`` with these columns of the file."""
+
     def batch(self, *, adopt: bool) -> ColumnBatch | None:
         """Return the usable rows as a batch; None where an event comes twice or a row is to be refused."""
 

@@ -20,11 +20,12 @@ from pgonce.model.row import Finding
 from pgonce.sources.columns import Block
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class BlockColumns:
     """A block of an input as the rows of one transaction."""
 
     block: Block
+    _encoded: ArrowBatch | None = None
 
     @property
     def begin(self) -> Cursor:
@@ -58,8 +59,16 @@ class BlockColumns:
         """Read the rows again, one by one."""
         return self.block.chunk()
 
+    def encode(self, stamp: Stamp, staged: Sequence[str] | None) -> None:
+        """Encode the rows for COPY now: later they may be wanted by a thread that has more to do than this one."""
+        batch = self.batch(adopt=stamp.adopted)
+        if batch is not None:
+            self._encoded = batch.encoded(stamp, staged)
+
     def batch(self, *, adopt: bool) -> ArrowBatch | None:
         """Return the usable rows as a batch; None where an event comes twice or a row is to be refused."""
+        if self._encoded is not None:
+            return self._encoded
         block = self.block
         if not block.rows or (not adopt and pc.min(block.amount_cents).as_py() < 0):
             return None
@@ -75,6 +84,16 @@ class BlockColumns:
         return ArrowBatch(source, event_id, amount_cents, payload, line, fields)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """What COPY takes of a batch, encoded before it was asked for."""
+
+    stamp: Stamp
+    events: bytes
+    effects: bytes
+    staged: bytes | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrowBatch:
     """A batch of columns: arrays of text, and of 64-bit integers for amounts and lines."""
@@ -85,6 +104,7 @@ class ArrowBatch:
     payload: pa.Array
     line: pa.Array
     fields: pa.Table | None
+    ahead: Encoded | None = None
 
     @property
     def rows(self) -> int:
@@ -97,14 +117,26 @@ class ArrowBatch:
         amounts = self.amount_cents.to_numpy()
         return (int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum())
 
+    def encoded(self, stamp: Stamp, staged: Sequence[str] | None) -> ArrowBatch:
+        """Return the same batch, with what COPY will take of it; ``staged`` are the columns for the relation."""
+        rows_staged = None if staged is None else b"".join(self.staged(staged))
+        events, effects = (b"".join(pieces) for pieces in (self.events(stamp), self.effects(stamp)))
+        return replace(self, ahead=Encoded(stamp=stamp, events=events, effects=effects, staged=rows_staged))
+
     def events(self, stamp: Stamp) -> Iterable[bytes]:
         """Encode the rows as ``copy_events`` takes them."""
+        if self.ahead is not None and self.ahead.stamp == stamp:
+            yield self.ahead.events
+            return
         of_all = (bigint(stamp.run_id), integer(stamp.epoch), integer(1), boolean(stamp.adopted), text(stamp.job))
         of_each = (self.source, self.event_id, text("completed"), self.amount_cents, self.line, self.payload)
         yield rows((*of_all, *of_each, NULL), self.rows)
 
     def effects(self, stamp: Stamp) -> Iterable[bytes]:
         """Encode the rows as ``copy_effects`` takes them."""
+        if self.ahead is not None and self.ahead.stamp == stamp:
+            yield self.ahead.effects
+            return
         yield rows((text(stamp.job), self.source, self.event_id, self.amount_cents), self.rows)
 
     def span(self) -> Span | None:
@@ -138,11 +170,15 @@ class ArrowBatch:
             amount_cents=self.amount_cents.take(chosen),
             payload=self.payload.take(chosen),
             line=self.line.take(chosen),
+            ahead=None,
             fields=None if self.fields is None else self.fields.take(chosen),
         )
 
     def staged(self, columns: Sequence[str]) -> Iterable[bytes]:
         """Encode the rows as the relation ``chunk`` takes them in binary."""
+        if self.ahead is not None and self.ahead.staged is not None:
+            yield self.ahead.staged
+            return
         fields = self.fields
         of_file = [] if fields is None else [fields.column(name).combine_chunks() for name in columns]
         yield rows((self.event_id, self.source, self.line, self.amount_cents, *of_file), self.rows)

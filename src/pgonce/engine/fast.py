@@ -122,6 +122,11 @@ class Guess:
         settled.already += same
         return new
 
+    def encode(self, work: Work, columns: Columns, staged: Sequence[str] | None) -> None:
+        """Encode a chunk of columns ahead, if it will probably be written whole."""
+        if self.may_copy and self.expected is Expected.NEW:
+            columns.encode(stamp_of(work), staged)
+
     def _is_replay(self, transaction: Transaction, work: Work, settled: Settled, batch: Batch) -> bool:
         """Count a batch as ``already`` if its hash says so; it is not asked where that has been in vain."""
         if self.expected is not Expected.REPLAYED or self.misses >= MISSES_MAX:
@@ -152,13 +157,18 @@ class Guess:
 
     def _copy(self, transaction: Transaction, work: Work, batch: Batch) -> None:
         """Write events and effects: the very rows that ``claim`` would insert. Raises Redo if one is stored."""
-        stamp = Stamp(job=work.job, run_id=work.run_id, epoch=work.epoch, adopted=work.adopt)
+        stamp = stamp_of(work)
         try:
             copy_rows(transaction, "copy_events", batch.events(stamp))
             if not work.adopt:
                 copy_rows(transaction, "copy_effects", batch.effects(stamp))
         except KeyTaken as taken:
             raise Redo from taken
+
+
+def stamp_of(work: Work) -> Stamp:
+    """Say what the events that are stored by this work have in common."""
+    return Stamp(job=work.job, run_id=work.run_id, epoch=work.epoch, adopted=work.adopt)
 
 
 def apply_part(

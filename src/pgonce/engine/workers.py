@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from types import TracebackType
-
-import psycopg
 
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure
 from pgonce.db.session import Session
@@ -87,15 +85,6 @@ class Ahead:
             self.transaction = None
             with contextlib.suppress(_LetGo), self._stack:
                 raise _LetGo
-
-    def holds_up(self, pids: Sequence[int]) -> bool:
-        """Say whether one of these backends waits for the open transaction, which is let go if it cannot tell."""
-        assert self.transaction is not None
-        try:
-            found = self.transaction.row("holds_up", pids=pids)
-        except psycopg.Error:
-            return True
-        return found is None or bool(found[0])
 
     def __enter__(self) -> Transaction:
         assert self.transaction is not None
@@ -208,7 +197,7 @@ class Workers:
         while ahead.transaction is not None and not ahead.taken.wait(LOOK_S):
             with ahead.lock:
                 if not ahead.taken.is_set() and (
-                    self._stopped.is_set() or until.passed or ahead.holds_up(self._earlier(ahead))
+                    self._stopped.is_set() or until.passed or ahead.transaction.holds_up(self._earlier(ahead))
                 ):
                     ahead.let_go()
 
