@@ -76,6 +76,10 @@ def test_a_second_inserter_applies_the_event_when_the_first_rolls_back(ready: De
     assert ready.one("select payload from pgonce.event where event_id = '7'") == '["y"]'
 
 
+# A chunk that was known already has the next one asked for: then a lock is what it meets, and not a key.
+AFTER_A_KNOWN_ONE = [(0, 1, "first"), (5, 50, "p")]
+
+
 @pytest.fixture
 def pending(ready: Desk) -> Desk:
     """Give a desk with a pending event 5 of 50 cents."""
@@ -88,21 +92,21 @@ def pending(ready: Desk) -> Desk:
 
 def test_a_pending_row_is_locked_before_it_is_looked_at(pending: Desk) -> None:
     """E4, Q1, Q11: another transaction is completing it; we wait, see it completed, and apply nothing."""
-    path = pending.csv([(5, 50, "p")])
-    with open_chunk(pending, [(5, 50, "p"), (6, 1, "")]) as (other, pid), in_thread(pending.run, path) as ours:
+    path = pending.csv(AFTER_A_KNOWN_ONE)
+    with open_chunk(pending, [(5, 50, "p"), (6, 1, "")]) as (other, pid), in_thread(pending.run, path, chunk_rows=1) as ours:
         until_blocked(pending, pid)
         assert not ours.done()
         other.execute("commit")
         report = ours.result(timeout=30)
-    assert (report.start.already.rows, report.start.applied.rows) == (1, 0)
+    assert (report.start.already.rows, report.start.applied.rows) == (2, 0)
     assert pending.effects() == {"0": 1, "5": 50, "6": 1}
     pending.sound()
 
 
 def test_a_pending_row_is_applied_when_the_other_rolls_back(pending: Desk) -> None:
     """E4, E5: and by one of us only; the history says by whom."""
-    path = pending.csv([(5, 50, "p")])
-    with open_chunk(pending, [(5, 50, "p"), (6, 1, "")]) as (other, pid), in_thread(pending.run, path) as ours:
+    path = pending.csv(AFTER_A_KNOWN_ONE)
+    with open_chunk(pending, [(5, 50, "p"), (6, 1, "")]) as (other, pid), in_thread(pending.run, path, chunk_rows=1) as ours:
         until_blocked(pending, pid)
         other.execute("rollback")
         report = ours.result(timeout=30)
@@ -113,10 +117,10 @@ def test_a_pending_row_is_applied_when_the_other_rolls_back(pending: Desk) -> No
 
 def test_a_pending_row_that_another_completed_by_hand_is_seen_as_it_is_under_the_lock(pending: Desk) -> None:
     """E4: what counts is the version that is locked, not the one that was read before the wait."""
-    path = pending.csv([(5, 50, "p")])
+    path = pending.csv(AFTER_A_KNOWN_ONE)
     with psycopg.connect(pending.dsn) as other:
         other.execute("update pgonce.event set status = 'failed', error = 'by hand' where event_id = '5'")
-        with in_thread(pending.run, path) as ours:
+        with in_thread(pending.run, path, chunk_rows=1) as ours:
             until_blocked(pending, other.info.backend_pid)
             other.commit()
             report = ours.result(timeout=30)
@@ -128,7 +132,7 @@ def test_a_pending_row_that_is_amended_meanwhile_is_applied_as_it_is_under_the_l
     """E4, I7: the user's effect and the ledger get the same amount: the one of the version that is locked."""
     pending.sql("create table log (event_id text, cents bigint)")
     effect = "insert into log select event_id, amount_cents from chunk"
-    order = make_order(effect=effect)
+    order = make_order(effect=effect, chunk_rows=1)
     pending.clerk.do(lambda transaction: change(transaction, "pay", order.definition, who="me", why="an effect"))
     with psycopg.connect(pending.dsn) as other:
         other.execute(
@@ -138,7 +142,7 @@ def test_a_pending_row_that_is_amended_meanwhile_is_applied_as_it_is_under_the_l
             from pgonce.event where event_id = '5'"""
         )
         other.execute("update pgonce.event set amount_cents = 60 where event_id = '5'")
-        with in_thread(pending.run, pending.csv([(5, 50, "p")]), order=order) as ours:
+        with in_thread(pending.run, pending.csv(AFTER_A_KNOWN_ONE), order=order) as ours:
             until_blocked(pending, other.info.backend_pid)
             other.commit()
             report = ours.result(timeout=30)

@@ -14,12 +14,16 @@ import pytest
 from database.jobs import Desk, Watching, in_thread, until, until_blocked
 from pgonce.db.transaction import Transaction
 from pgonce.engine import run as run_module
+from pgonce.engine import workers as workers_module
 from pgonce.engine.applying import Applying
 from pgonce.engine.workers import Ahead
 from pgonce.errors import ConfigurationError, Interrupted, StopRequested
 from pgonce.model.limits import Limits
 
 WORKERS = 3
+
+# So long that what waits too long for its turn is not let go within a test: it has to be seen that it holds others up.
+PATIENT_S = 1000.0
 
 
 def writing(desk: Desk) -> int:
@@ -81,7 +85,7 @@ def test_a_later_chunk_lets_go_of_what_an_earlier_one_waits_for(desk: Desk) -> N
             values ('pay', '', 'a', 'failed', 1, '[""]', 1, 9, 1)"""
         )
         clerk = desk.make_clerk()
-        with in_thread(desk.run, path, clerk=clerk, chunk_rows=2, workers=2) as ours:
+        with in_thread(desk.run, path, clerk=clerk, chunk_rows=2, workers=2, chunk_deadline_s=PATIENT_S) as ours:
             until_blocked(desk, other.info.backend_pid)
             waiting_in_turn(desk, 2)  # the other one, and the worker that has stored chunk 2
             other.rollback()
@@ -100,7 +104,8 @@ def test_a_third_one_between_two_chunks_is_seen_through(desk: Desk) -> None:
     path = desk.csv([("a", 1, ""), ("b", 1, ""), ("y", 1, ""), ("z", 1, "")])
     with psycopg.connect(desk.dsn) as stranger:
         stranger.execute(insert, ("a", 8))
-        with in_thread(desk.run, path, clerk=desk.make_clerk(), chunk_rows=2, workers=2) as ours:
+        clerk, limits = desk.make_clerk(), {"chunk_rows": 2, "workers": 2, "chunk_deadline_s": PATIENT_S}
+        with in_thread(desk.run, path, clerk=clerk, **limits) as ours:
             until_blocked(desk, stranger.info.backend_pid)
             waiting_in_turn(desk, 2)
             with in_thread(stranger.execute, insert, ("y", 9)) as theirs:
@@ -239,7 +244,8 @@ def test_a_connection_lost_while_it_waits_is_no_attempt(desk: Desk) -> None:
 
     watching = Watching(after)
     path = desk.csv([(f"{number:02}", 1, "") for number in range(12)])
-    report = desk.run(path, clerk=desk.make_clerk(), chunk_rows=2, workers=WORKERS, attempts=1, observer=watching)
+    with patch.object(workers_module, "LOOK_S", 60.0):  # nobody looks at it before its turn
+        report = desk.run(path, clerk=desk.make_clerk(), chunk_rows=2, workers=WORKERS, attempts=1, observer=watching)
     assert ended
     assert report.run.applied.rows == 12
     assert watching.retries == []

@@ -70,8 +70,9 @@ def _rows(connection: psycopg.Connection, text: str) -> list[tuple[object, ...]]
 
 def _counts(connection: psycopg.Connection, job: str, run_id: int) -> dict[str, tuple[int, int]]:
     sums: dict[str, tuple[int, int]] = {}
-    found = connection.execute(statement("count_run", "pgonce"), {"job": job, "run_id": run_id}).fetchall()
-    for result, rows, cents in found:
+    of_the_run = {"job": job, "run_id": run_id, "epoch": None}
+    found = connection.execute(statement("count_run", "pgonce"), of_the_run).fetchall()
+    for _run, result, rows, cents in found:
         before = sums.get(result, (0, 0))
         sums[result] = (before[0] + int(rows), before[1] + int(cents))
     return {result: sum_ for result, sum_ in sums.items() if sum_ != (0, 0)}

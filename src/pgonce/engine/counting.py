@@ -11,12 +11,15 @@ UNIDENTIFIED = "unknown/"
 
 def count_run(transaction: Transaction, job: str, run_id: int) -> Counts:
     """Count the rows of a run by their result, as it stands now. Safe to re-run: it only reads."""
-    return Counts.from_rows(transaction.rows("count_run", job=job, run_id=run_id))
+    return count_start(transaction, job, run_id, None)[1]
 
 
-def count_start(transaction: Transaction, job: str, run_id: int, epoch: int) -> Counts:
-    """Count what one start of a run did. Safe to re-run: it only reads."""
-    return Counts.from_rows(transaction.rows("count_start", job=job, run_id=run_id, epoch=epoch))
+def count_start(transaction: Transaction, job: str, run_id: int, epoch: int | None) -> tuple[Counts, Counts]:
+    """Count what one start of a run did, and the rows of the run, at one moment. Safe to re-run: it only reads."""
+    rows: dict[str, list[tuple[str, int, int]]] = {"start": [], "run": []}
+    for scope, *counted in transaction.rows("count_run", job=job, run_id=run_id, epoch=epoch):
+        rows[scope].append(tuple(counted))
+    return Counts.from_rows(rows["start"]), Counts.from_rows(rows["run"])
 
 
 def replayed_open(transaction: Transaction, run_id: int) -> int:

@@ -289,7 +289,7 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
     def body(transaction: Transaction) -> tuple[Counts, Counts, int]:
         transaction.row("lock_run", run_id=held.run_id)
         transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
-        whole = count_run(transaction, order.job, held.run_id)
+        start, whole = count_start(transaction, order.job, held.run_id, held.epoch)
         outcome = {
             "counts": whole.as_dict(),
             "replayed_open": replayed_open(transaction, held.run_id),
@@ -306,7 +306,7 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
                 "see pgonce reconcile"
             )
         used_up = count_used_up(transaction, order.job) if whole.pending.rows else 0
-        return count_start(transaction, order.job, held.run_id, held.epoch), whole, used_up
+        return start, whole, used_up
 
     start, whole, used_up = clerk.do(body, run_id=held.run_id)
     report = _report(clerk, source, order, held.run_id, held.epoch, start, whole, notes, shortcut=False)
