@@ -77,7 +77,8 @@ class Scenario:
     ``{folder}`` in arguments is where FILES lie. ``reads`` names the input; ``effects`` is the number and the sum in
     cents of all effects at the end, ``balances`` what the accounts come to. ``is_fresh`` begins with an empty database.
     ``history`` counts the steps of events' histories at the end, ``versions`` the job's definitions. ``only_reads``
-    says that there is no COMMIT: it is failed everywhere each time. ``by_copy`` has the fewest events claimed by COPY.
+    says that there is no COMMIT: it is failed everywhere each time. ``by_copy`` has the fewest events claimed by COPY,
+    ``by_workers`` says that several connections take chunks in any order: then a point may not be met again.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Scenario:
     is_fresh: bool = False
     only_reads: bool = False
     by_copy: bool = False
+    by_workers: bool = False
 
     @property
     def code_again(self) -> int:
@@ -238,6 +240,17 @@ SCENARIOS += tuple(
     replace(scenario, name=f"{scenario.name}-by-copy", by_copy=True)
     for scenario in SCENARIOS
     if scenario.name in ("run-chunk", "run-all", "run-effect-bisected", "run-over-pending", "adopt")
+)
+SCENARIOS += tuple(
+    replace(
+        scenario,
+        name=f"{scenario.name}-by-workers",
+        arguments=(*scenario.arguments, "--workers", "3"),
+        by_copy=True,
+        by_workers=True,
+    )
+    for scenario in SCENARIOS
+    if scenario.name in ("run-chunk", "run-effect-bisected", "run-over-pending")
 )
 
 

@@ -191,15 +191,14 @@ class Watcher:
         """Return the states of the sessions of pgonce in this database."""
         return [state for (state,) in self.rows(f"select state {SESSIONS}")]
 
-    def waiting(self, gate: int) -> bool:
-        """Say whether a COMMIT stands at a shut gate."""
-        return bool(
-            self.rows(
-                "select from pg_locks where locktype = 'advisory' and objid = %s and not granted and database ="
-                " (select oid from pg_database where datname = current_database())",
-                gate,
-            )
+    def waiting(self, gate: int) -> list[int]:
+        """Return the pids of the sessions whose COMMIT stands at a shut gate."""
+        waiting = self.rows(
+            "select pid from pg_locks where locktype = 'advisory' and objid = %s and not granted and database ="
+            " (select oid from pg_database where datname = current_database())",
+            gate,
         )
+        return [pid for (pid,) in waiting]
 
     @contextlib.contextmanager
     def shut(self, gate: int) -> Iterator[None]:
@@ -306,11 +305,11 @@ def _kill_inside_commit(
     What became of the COMMIT is looked up, not assumed: a slow machine may give a client up early.
     """
     with watcher.shut(gate):
-        wait_until(lambda: watcher.waiting(gate) or running.ended, f"a COMMIT at gate {gate}", limit_s=COMMAND_S_MAX)
+        wait_until(lambda: bool(watcher.waiting(gate)) or running.ended, f"a COMMIT at gate {gate}", limit_s=COMMAND_S_MAX)
         if running.ended:
             return
         before = watcher.progress(events)
-        [backend] = watcher.backends()
+        [backend] = watcher.waiting(gate)
         running.kill()
         if kill.kind.endswith("lost"):
             wait_until(lambda: backend not in watcher.backends(), "the backend to give its client up")

@@ -39,6 +39,9 @@ from pgonce.crashtest.proxy import Proxy
 WORKERS = 3
 # A file has some of the ids of a window that moves on by less than it has, so each shares most with its neighbours.
 ROWS_A_FILE, IDS_AT_A_TIME, NEW_IDS_A_FILE = 900, 1_500, 400
+# Half of the runs begin chunks ahead.
+RUN_WORKERS = (1, 1, 2, 3)
+
 CHUNK_ROWS = 40
 RECENT_FILES = 6
 
@@ -164,7 +167,8 @@ def work(storm: Storm, number: int, dsn: str) -> None:
     while not storm.over.is_set():
         recent = storm.files[-RECENT_FILES:]
         job, path = chance.choice(recent) if recent and chance.random() < 0.7 else new_file(storm, chance)
-        with Command(command(storm.folder, dsn, job, path)) as running:
+        more = ("--workers", str(chance.choice(RUN_WORKERS)))
+        with Command(command(storm.folder, dsn, job, path, *more)) as running:
             with storm.lock:
                 storm.running[number] = (running, job, path)
             try:

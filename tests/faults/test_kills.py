@@ -53,26 +53,28 @@ def gated(database: str) -> str:
     return database
 
 
-def kill_over_one_file(dsn: str, folder: Path, kinds: list[str], *, rows: int) -> Tally:
+def kill_over_one_file(dsn: str, folder: Path, kinds: list[str], *, rows: int, workers: int) -> Tally:
     """Kill a run over one file again and again, check the end, and return what was done."""
     events, tally = write_events(folder / "big.csv", range(rows)), Tally()
-    drive(dsn, command(dsn, events), events, spread(kinds, events, seed=7), tally)
+    drive(dsn, command(dsn, events, "--workers", str(workers)), events, spread(kinds, events, seed=7), tally)
     assert_exact(dsn, [events])
     assert tally.kills.total() == len(kinds), tally
     return tally
 
 
-def test_killed_at_any_instant_a_run_ends_exact(gated: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_killed_at_any_instant_a_run_ends_exact(workers: int, gated: str, tmp_path: Path) -> None:
     """L4, E8: right after the start, between commits, inside COMMIT with both outcomes, and while finishing."""
-    tally = kill_over_one_file(gated, tmp_path, SAMPLE, rows=8_000)
+    tally = kill_over_one_file(gated, tmp_path, SAMPLE, rows=8_000, workers=workers)
     assert tally.between >= 0.6 * tally.kills.total(), tally
 
 
 @pytest.mark.campaign
-def test_campaign_of_100_kills_over_100_000_rows(gated: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 4])
+def test_campaign_of_100_kills_over_100_000_rows(workers: int, gated: str, tmp_path: Path) -> None:
     """The same at length; the numbers are printed."""
-    tally = kill_over_one_file(gated, tmp_path, CAMPAIGN, rows=100_000)
-    print(f"\none file: {tally}")
+    tally = kill_over_one_file(gated, tmp_path, CAMPAIGN, rows=100_000, workers=workers)
+    print(f"\none file, {workers} workers: {tally}")
     assert tally.kills["commit kept"] > 0 < tally.kills["commit lost"], f"inconclusive: {tally}"
     assert tally.between >= 60, tally
 
