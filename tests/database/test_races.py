@@ -93,7 +93,10 @@ def pending(ready: Desk) -> Desk:
 def test_a_pending_row_is_locked_before_it_is_looked_at(pending: Desk) -> None:
     """E4, Q1, Q11: another transaction is completing it; we wait, see it completed, and apply nothing."""
     path = pending.csv(AFTER_A_KNOWN_ONE)
-    with open_chunk(pending, [(5, 50, "p"), (6, 1, "")]) as (other, pid), in_thread(pending.run, path, chunk_rows=1) as ours:
+    with (
+        open_chunk(pending, [(5, 50, "p"), (6, 1, "")]) as (other, pid),
+        in_thread(pending.run, path, chunk_rows=1) as ours,
+    ):
         until_blocked(pending, pid)
         assert not ours.done()
         other.execute("commit")
@@ -106,7 +109,10 @@ def test_a_pending_row_is_locked_before_it_is_looked_at(pending: Desk) -> None:
 def test_a_pending_row_is_applied_when_the_other_rolls_back(pending: Desk) -> None:
     """E4, E5: and by one of us only; the history says by whom."""
     path = pending.csv(AFTER_A_KNOWN_ONE)
-    with open_chunk(pending, [(5, 50, "p"), (6, 1, "")]) as (other, pid), in_thread(pending.run, path, chunk_rows=1) as ours:
+    with (
+        open_chunk(pending, [(5, 50, "p"), (6, 1, "")]) as (other, pid),
+        in_thread(pending.run, path, chunk_rows=1) as ours,
+    ):
         until_blocked(pending, pid)
         other.execute("rollback")
         report = ours.result(timeout=30)

@@ -305,7 +305,9 @@ def _kill_inside_commit(
     What became of the COMMIT is looked up, not assumed: a slow machine may give a client up early.
     """
     with watcher.shut(gate):
-        wait_until(lambda: bool(watcher.waiting(gate)) or running.ended, f"a COMMIT at gate {gate}", limit_s=COMMAND_S_MAX)
+        wait_until(
+            lambda: bool(watcher.waiting(gate)) or running.ended, f"a COMMIT at gate {gate}", limit_s=COMMAND_S_MAX
+        )
         if running.ended:
             return
         before = watcher.progress(events)

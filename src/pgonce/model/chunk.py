@@ -8,7 +8,7 @@ from pgonce.model.cursor import Cursor
 from pgonce.model.row import Finding, Row
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for each row: frozen, that takes twice as long
 class Entry:
     """One row of the input, usable or not, with every byte since the row before it."""
 

@@ -96,13 +96,13 @@ def payload_text(
         text = _closed_payload(fields, columns, types)
     else:
         values = [fields.get(column) for column in columns]
-        text = _plain_array(values) or _closed_payload(fields, columns, {})
+        text = plain_array(values) or _closed_payload(fields, columns, {})
     if len(text) > MAX_PAYLOAD_BYTES // _MAX_BYTES_A_CHARACTER and len(text.encode()) > MAX_PAYLOAD_BYTES:
         raise refused(_largest(fields, columns), f"the row's payload is larger than {MAX_PAYLOAD_BYTES // 1024} KiB")
     return text
 
 
-def _plain_array(values: list[object]) -> str | None:
+def plain_array(values: list[object]) -> str | None:
     """Write strings that need neither escaping nor normalising as a JSON array in one go; else answer ``None``.
 
     Quote and comma are starters that compose with nothing, so the joined text is in normal form C exactly if every
