@@ -77,7 +77,8 @@ def server() -> Iterator[AnyServer]:
     if external:
         yield ExternalServer(external)
         return
-    with embedded.scratch(settings=SETTINGS, binaries=chosen_binaries()) as made:
+    parent = embedded.memory_folder()  # where cloning a database for every test does not become slower with each
+    with embedded.scratch(settings=SETTINGS, binaries=chosen_binaries(), parent=parent) as made:
         yield made
 
 

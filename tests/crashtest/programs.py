@@ -44,6 +44,24 @@ with psycopg.connect("", autocommit=True) as connection:
                 connection.execute("insert into ledger (payment_id, amount) values (%s, %s)", (payment, amount))
 """
 
+INSERT_THEN_MARK_SQL = """
+select not exists (select from done where payment_id = 'P-1') as todo \\gset
+\\if :todo
+insert into ledger (payment_id, amount) select id, amount from payment where id = 'P-1';
+insert into done values ('P-1');
+\\endif
+"""
+
+GUARDED_SQL = """
+begin;
+with marked as (insert into done values ('P-1') on conflict do nothing returning 1)
+select count(*) > 0 as is_new from marked \\gset
+\\if :is_new
+insert into ledger (payment_id, amount) select id, amount from payment where id = 'P-1';
+\\endif
+commit;
+"""
+
 PSQL = str(find_binaries().bin_dir / "psql")
 
 

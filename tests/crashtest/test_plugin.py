@@ -29,7 +29,7 @@ async def guarded(amount):
 def test_settle(pgonce_crash):
     pgonce_crash(settle, "{dsn}", amount=7)
 
-@pytest.mark.pgonce_crash(setup="schema.sql", faults=["cut-after", "kill"])
+@pytest.mark.pgonce_crash(setup="schema.sql", faults=["cut-after"])
 def test_guarded(pgonce_crash):
     report = pgonce_crash(guarded, 7)
     assert report.is_safe

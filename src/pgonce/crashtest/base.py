@@ -24,6 +24,9 @@ DATABASE = "crashtest"
 
 APPLICATION = "pgonce crashtest"
 
+# What the server says, in the words of any language that it speaks here, when there is no room for the state.
+NO_SPACE = "No space left on device"
+
 # Values are told in the same words, whatever the database's own settings are.
 PLAIN = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
 
@@ -34,7 +37,7 @@ SETTINGS = {
     "max_connections": "200",
     "max_prepared_transactions": "20",
     "autovacuum": "off",
-    "max_wal_size": "1GB",
+    "max_wal_size": "128MB",
     "log_min_messages": "fatal",
     "log_min_error_statement": "panic",
 }
@@ -130,6 +133,11 @@ class Base:
     def exists(self) -> bool:
         """Say whether the working database is still there: a program may drop it."""
         return self.admin.execute("select from pg_database where datname = %s", (self.work,)).fetchone() is not None
+
+    def bytes(self) -> int:
+        """Return the size of the pristine database."""
+        row = self.admin.execute("select pg_database_size(%s)", (self.pristine,)).fetchone()
+        return int(row[0]) if row else 0
 
     def _drop(self, name: str) -> None:
         gone = self.admin.execute("select gid from pg_prepared_xacts where database = %s", (name,)).fetchall()

@@ -16,19 +16,20 @@ from pathlib import Path
 from pgonce.crashtest import base as bases
 from pgonce.crashtest import environment, workdir
 from pgonce.crashtest import lane as lanes
+from pgonce.crashtest.base import Base
 from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish, mark_of
 from pgonce.crashtest.copying import Original, from_copy, look_at
 from pgonce.crashtest.explore import Result, Trial, attempt, rerun_without_fault, trials
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command, Lane
-from pgonce.crashtest.limits import RERUNS, SAMPLE_PER_STATEMENT, TRIES_TO_REACH
+from pgonce.crashtest.limits import IN_MEMORY_BYTES_MAX, RERUNS, SAMPLE_PER_STATEMENT, TRIES_TO_REACH
 from pgonce.crashtest.points import sample
 from pgonce.crashtest.report import Report
 from pgonce.crashtest.resume import Ledger
 from pgonce.crashtest.state import read_state
 from pgonce.crashtest.verdict import Verdict
-from pgonce.errors import Inconclusive
-from pgonce.server import scratch
+from pgonce.errors import ConfigurationError, Inconclusive
+from pgonce.server import memory_folder, scratch
 
 Tell = Callable[[str], None]
 OnResult = Callable[[Result, int, int], None]
@@ -113,10 +114,38 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
 
 @contextlib.contextmanager
 def _lane(plan: Plan, original: Original | None, inherited: Mapping[str, str]) -> Iterator[Lane]:
-    with scratch(settings=bases.SETTINGS) as server:
+    with contextlib.ExitStack() as opened:
+        base = _made_in_memory(plan, original, opened)
+        if base is None:
+            base = opened.enter_context(_base(plan, original, None))
+        yield opened.enter_context(lanes.opened(base.server, base, plan.command, inherited=inherited))
+
+
+def _made_in_memory(plan: Plan, original: Original | None, opened: contextlib.ExitStack) -> Base | None:
+    """Make the state on a server in memory, where a trial takes the least time; None if it is too much for that."""
+    folder = memory_folder()
+    bytes_known = (original.bytes if original else 0) + workdir.bytes_of(plan.command.folder)
+    if folder is None or bytes_known > IN_MEMORY_BYTES_MAX:
+        return None
+    with contextlib.ExitStack() as tried:
+        try:
+            base = tried.enter_context(_base(plan, original, folder))
+        except ConfigurationError as error:
+            if bases.NO_SPACE not in str(error):
+                raise
+            return None
+        if base.bytes() > IN_MEMORY_BYTES_MAX:
+            return None
+        opened.enter_context(tried.pop_all())
+        return base
+
+
+@contextlib.contextmanager
+def _base(plan: Plan, original: Original | None, parent: Path | None) -> Iterator[Base]:
+    with scratch(settings=bases.SETTINGS, parent=parent) as server:
         base = from_copy(server, original, plan.setup) if original else bases.from_setup(server, plan.setup)
-        with contextlib.closing(base), lanes.opened(server, base, plan.command, inherited=inherited) as lane:
-            yield lane
+        with contextlib.closing(base):
+            yield base
 
 
 def _choose(plan: Plan, baseline: Baseline) -> tuple[list[Trial], int]:

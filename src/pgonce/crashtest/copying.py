@@ -38,6 +38,7 @@ class Original:
     owner: str
     major: int
     locale: str
+    bytes: int
     settings: tuple[str, ...]
     environment: Mapping[str, str]
 
@@ -67,7 +68,8 @@ def look_at(dsn: str, database: str | None) -> Original:
         raise ConfigurationError(f"the database {name!r} is encoded in {encoding}; only UTF8 is copied")
     if privileges:
         privileges.insert(0, sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)).as_string())
-    return Original(target, name, user, owner, version // 10_000, locale, (*settings, *privileges), dict(os.environ))
+    told = (*settings, *privileges)
+    return Original(target, name, user, owner, version // 10_000, locale, size, told, dict(os.environ))
 
 
 def from_copy(server: ScratchServer, original: Original, scripts: Sequence[Path] = ()) -> Base:

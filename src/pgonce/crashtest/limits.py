@@ -9,6 +9,10 @@ SETUP_S_MAX = 300.0
 COPY_BYTES_MAX = 20 << 30
 COPY_S_MAX = 3600.0
 
+# A database, or a working folder, that is tested in memory; there are three copies of it at a time, and as many servers
+# as jobs. A larger one lies in the temporary folder.
+IN_MEMORY_BYTES_MAX = 64 << 20
+
 # After its client is gone a backend works on to the end of its statement; batch statements may take long.
 BACKENDS_S_MAX = 30.0
 

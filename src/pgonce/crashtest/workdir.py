@@ -55,6 +55,11 @@ def prepare(original: Path | None, folder: Path, *, not_copied: frozenset[Path] 
     return Snapshot(pristine, work, _marks(work))
 
 
+def bytes_of(original: Path | None) -> int:
+    """Return how much `prepare` would copy, at most a little more than it takes. Raises ConfigurationError."""
+    return _measured(original)[0] if original is not None else 0
+
+
 def reset(snapshot: Snapshot) -> Snapshot:
     """Put back what was changed, made or removed in the working copy; return what it looks like now."""
     now = _marks(snapshot.work)
@@ -144,6 +149,16 @@ def _left_out(folder: str, names: list[str]) -> set[str]:
 
 
 def _refuse_huge(original: Path) -> None:
+    size, files = _measured(original)
+    if size > COPY_BYTES_MAX or files > COPY_FILES_MAX:
+        raise ConfigurationError(
+            f"the working folder {str(original)!r} has more than {COPY_BYTES_MAX >> 20} MB or "
+            f"{COPY_FILES_MAX:,} files, too much to copy; name the folder the program needs with --workdir"
+        )
+
+
+def _measured(original: Path) -> tuple[int, int]:
+    """Return the bytes and the number of files that would be copied; not much is looked at beyond what is too much."""
     size = files = 0
     with _explained(original):
         if not original.is_dir():
@@ -153,10 +168,8 @@ def _refuse_huge(original: Path) -> None:
             files += len(names)
             size += sum(os.lstat(os.path.join(folder, name)).st_size for name in names)
             if size > COPY_BYTES_MAX or files > COPY_FILES_MAX:
-                raise ConfigurationError(
-                    f"the working folder {str(original)!r} has more than {COPY_BYTES_MAX >> 20} MB or "
-                    f"{COPY_FILES_MAX:,} files, too much to copy; name the folder the program needs with --workdir"
-                )
+                break
+    return size, files
 
 
 @contextlib.contextmanager
