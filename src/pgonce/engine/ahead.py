@@ -47,6 +47,7 @@ def reading_ahead(source: Iterator[Item], *, ahead: int = CHUNKS_AHEAD) -> Itera
         while not isinstance(item := items.get(), _Ended):
             room.release()
             yield item
+            del item
         if item.__cause__ is not None:
             raise item.__cause__
 

@@ -255,6 +255,7 @@ def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Ef
             began_s = clock()
             settler.settle(chunk, begun)
             pace.took(clock() - began_s + (begun.seconds if begun else 0.0))
+            del chunk, begun  # their rows are not kept while the next ones are waited for
 
 
 @contextmanager

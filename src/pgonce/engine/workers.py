@@ -159,6 +159,7 @@ class Workers:
             yield ahead
             self._in_flight.remove(ahead)
             ahead.done.set()
+            del ahead
         if ahead.__cause__ is not None:
             raise ahead.__cause__
 
@@ -168,6 +169,7 @@ class Workers:
                 ahead.begin(self._clerk.clock)
                 self._hold(ahead)
                 ahead.done.wait()
+                del ahead  # its rows are not kept while the next ones are read
         finally:
             session.close()
 

@@ -26,7 +26,7 @@ from pgonce.sources.layout import Layout, layout_of
 from pgonce.sources.opened import Input
 
 # Of a block's text there are a few copies in memory at a time; above this size nothing gets faster.
-BLOCK_BYTES = 2 * 1024 * 1024
+BLOCK_BYTES = 1024 * 1024
 # What is read row by row because something in it is odd; then blocks grow again.
 ODD_BYTES = 64 * 1024
 # Rows that were read one by one are given on at this number, and so are bytes without a row.
