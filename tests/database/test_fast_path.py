@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from database.jobs import Desk, Watching, in_thread, make_order, soon, until_blocked
 from pgonce.db import copying
 from pgonce.db.transaction import Transaction
-from pgonce.engine import fast
+from pgonce.engine import apply, fast
 from pgonce.engine import run as run_module
 from pgonce.engine.apply import settle_rows
 from pgonce.engine.run import Order
@@ -155,7 +155,7 @@ def test_the_fast_path_the_exact_path_and_a_dictionary_agree(desk: Desk, kind: s
             if len(set(map(tuple, inputs))) == len(inputs):  # the same content twice is answered without reading it
                 assert {(s, i): status for s, i, status in stored} == {key: e[0] for key, e in model.items()}
 
-    with patch.object(fast, "COPY_ROWS_MIN", 1):
+    with patch.object(fast, "COPY_ROWS_MIN", 1), patch.object(apply, "COMPLETED_AT_A_TIME", 1):
         check()
     desk.sound()
 

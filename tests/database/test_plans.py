@@ -11,6 +11,7 @@ import pytest
 
 from pgonce.db.arrays import bigint_array, text_array
 from pgonce.db.statements import statement
+from pgonce.engine.apply import COMPLETED_AT_A_TIME
 from servers_plugin import AnyServer, create_database, drop_database
 
 STORED = 1_000_000
@@ -39,7 +40,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lock": ("lock_events", arrays(KEYS)),
     "complete": (
         "complete_events",
-        {**arrays(KEYS[:100]), "run_id": 1, "epoch": 1, "who": "me", "attempts": 1, "adopted": False},
+        {**arrays(KEYS[:COMPLETED_AT_A_TIME]), "run_id": 1, "epoch": 1, "who": "me", "attempts": 1, "adopted": False},
     ),
 }
 

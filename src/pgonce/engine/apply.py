@@ -22,6 +22,9 @@ from pgonce.model.chunk import Chunk
 from pgonce.model.outcome import Tally
 from pgonce.model.row import Finding, Key, Row, conflict
 
+# Many more at a time, and the planner would rather read the whole table than look each of them up.
+COMPLETED_AT_A_TIME = 500
+
 SettleFirsts = Callable[[Transaction, "Work", "Settled", Sequence[Row]], object]
 """Settles rows in key order, each of another event, in the open transaction; so does what claims new ones."""
 
@@ -320,21 +323,21 @@ def _complete(transaction: Transaction, work: Work, settled: Settled, due: Seque
         settled.refused.append((given, error))
         settled.replayed(given, status, own=own)
         _refuse(transaction, work, row, status=status, error=error, attempts=1)
-    if not completed:
-        return
-    found = transaction.row(
-        "complete_events",
-        job=work.job,
-        run_id=work.run_id,
-        epoch=work.epoch,
-        who=work.who,
-        attempts=1,
-        adopted=work.adopt,
-        sources=[row.source for _, row in completed],
-        event_ids=[row.event_id for _, row in completed],
-    )
-    if found is None or found[0] != len(completed):
-        raise Redo
+    for start in range(0, len(completed), COMPLETED_AT_A_TIME):
+        part = completed[start : start + COMPLETED_AT_A_TIME]
+        found = transaction.row(
+            "complete_events",
+            job=work.job,
+            run_id=work.run_id,
+            epoch=work.epoch,
+            who=work.who,
+            attempts=1,
+            adopted=work.adopt,
+            sources=[row.source for _, row in part],
+            event_ids=[row.event_id for _, row in part],
+        )
+        if found is None or found[0] != len(part):
+            raise Redo
     for given, row in completed:
         settled.late += Tally(1, given.amount_cents)
         settled.applied.append(row)
