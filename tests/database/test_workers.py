@@ -11,7 +11,7 @@ from unittest.mock import patch
 import psycopg
 import pytest
 
-from database.jobs import Desk, Watching, in_thread, until, until_blocked
+from database.jobs import Desk, Watching, clerk_on, in_thread, until, until_blocked
 from pgonce.db.transaction import Transaction
 from pgonce.engine import run as run_module
 from pgonce.engine import workers as workers_module
@@ -336,3 +336,26 @@ def test_letting_go_rolls_back(desk: Desk) -> None:
     ahead.let_go()
     assert ahead.transaction is None
     assert desk.one("select count(*) from t") == 0
+
+
+def test_with_too_few_connections_the_run_goes_on_with_what_it_has(desk: Desk) -> None:
+    """A role that may have two connections gets three workers asked for: one works, said once, and nothing waits long."""
+    database, role = desk.one("select current_database()"), f"few_{desk.one('select current_database()')[-12:]}"
+    desk.sql(f"create role {role} login superuser connection limit 2")
+    desk.sql(f"alter role {role} nosuperuser; grant all on schema pgonce to {role}")
+    desk.sql(
+        f"grant all on all tables in schema pgonce to {role}; grant all on all sequences in schema pgonce to {role}"
+    )
+    said: list[str] = []
+    try:
+        clerk = clerk_on(psycopg.conninfo.make_conninfo(desk.dsn, user=role, dbname=database))
+        clerk.session._tell = said.append
+        path = desk.csv([(f"{number:02}", 1, "") for number in range(40)])
+        with patch.object(workers_module, "CONNECT_S_MAX", 0.5):
+            assert desk.run(path, clerk=clerk, chunk_rows=2, workers=WORKERS).run.applied.rows == 40
+        clerk.session.close()
+        assert [text.partition(":")[0] for text in said] == ["one more connection, for a worker"]
+        desk.sound()
+    finally:
+        no_worker_is_left(desk)
+        desk.sql(f"drop owned by {role}; drop role {role}")

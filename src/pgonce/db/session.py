@@ -85,6 +85,7 @@ class Session:
         self._is_tidy = True
         self._committed = False
         self._process = os.getpid()
+        self._has_told_for_another = False
         self._parents: list[psycopg.Connection | None] = []
         self.backend_pid: int | None = None
         self.backend_start: object = None
@@ -106,9 +107,14 @@ class Session:
         )
 
     def _tell_for_another(self, text: str) -> None:
-        if text == DEGRADED and not self.durability_degraded:
-            self.durability_degraded = True
-            self._tell(text)
+        """Tell what another session has to say: each kind of it once, however many sessions there are."""
+        if text == DEGRADED:
+            if not self.durability_degraded:
+                self.durability_degraded = True
+                self._tell(text)
+        elif not self._has_told_for_another:
+            self._has_told_for_another = True
+            self._tell(f"one more connection, for a worker: {text}. The run goes on without it meanwhile")
 
     def abort(self) -> None:
         """End what another thread waits for on this session, by cutting its connection. Safe to re-run: yes."""

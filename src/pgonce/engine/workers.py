@@ -26,7 +26,7 @@ from pgonce.engine.applying import Applying
 from pgonce.engine.batch import Columns
 from pgonce.engine.bookkeeping import INTERRUPTED, Clerk
 from pgonce.engine.fast import Guess
-from pgonce.errors import Interrupted, PgonceError
+from pgonce.errors import Interrupted, PgonceError, Unreachable
 from pgonce.model.chunk import Chunk
 from pgonce.model.deadline import Deadline
 
@@ -35,6 +35,11 @@ LOOK_S = 0.02
 
 # A chunk that waits longer for its turn than this part of its time lets its locks go, and is begun again in its turn.
 WAITING_PART_MAX = 0.25
+
+# How long a worker tries to connect, and for how long it leaves chunks to their turn when it could not: the server may
+# have no connection left for it.
+CONNECT_S_MAX = 2.0
+REST_S = 30.0
 
 # A worker that was told to stop ends at once; one that is just connecting, when that has failed.
 STOP_S_MAX = 5.0
@@ -63,14 +68,20 @@ class Ahead:
     lock: threading.Lock = field(default_factory=threading.Lock)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
-    def begin(self, clock: Callable[[], float]) -> None:
-        """Store the rows in a transaction that stays open; where that fails, there is none."""
+    def begin(self, clock: Callable[[], float]) -> bool:
+        """Store the rows in a transaction that stays open; where that fails, there is none.
+
+        Returns whether the session could be connected.
+        """
         began_s = clock()
         try:
+            self.session.connect(self.deadline.at_most(Deadline.after(CONNECT_S_MAX, clock)))
             with contextlib.ExitStack() as stack:
                 transaction = stack.enter_context(self.session.transaction(self.deadline))
                 self.applying.store(transaction)
                 self._stack, self.transaction = stack.pop_all(), transaction
+        except Unreachable:
+            return False
         except (DatabaseFailure, CommitInDoubt, Redo, PgonceError):
             pass
         except BaseException as error:  # noqa: BLE001 - it is raised when the turn has come
@@ -78,6 +89,7 @@ class Ahead:
         finally:
             self.seconds = clock() - began_s
             self.ready.set()
+        return True
 
     def let_go(self) -> None:
         """Roll the transaction back. Safe to re-run: yes."""
@@ -164,9 +176,13 @@ class Workers:
             raise ahead.__cause__
 
     def _work(self, session: Session, guess: Guess) -> None:
+        rests_until = Deadline.after(0.0, self._clerk.clock)
         try:
             while (ahead := self._next(session, guess)) is not None:
-                ahead.begin(self._clerk.clock)
+                if not rests_until.passed:
+                    ahead.ready.set()
+                elif not ahead.begin(self._clerk.clock):
+                    rests_until = Deadline.after(REST_S, self._clerk.clock)
                 self._hold(ahead)
                 ahead.done.wait()
                 del ahead  # its rows are not kept while the next ones are read
