@@ -171,14 +171,21 @@ cp tests/zoo/foreign/$$name/requirements.txt .make/peers/$$name/installed
 endef
 export INSTALL_PEER
 
-.PHONY: peers
-peers: .make/test ## fail what others wrote while it does the money task (an hour); ARGS="dbos dlt/merge" narrows it
+.PHONY: peers-installed
+peers-installed: .make/test
 	@mkdir -p .make/peers; for name in $(PEERS); do python=$(BIN)/python; \
 	  if [ $$name = oban ]; then python=; for candidate in $(PYTHON_312) python3.14 python3.13 python3.12; do \
 	    "$$candidate" -c '' >/dev/null 2>&1 && python=$$candidate && break; done; fi; \
 	  if [ -z "$$python" ]; then echo "oban needs Python 3.12; name one with PYTHON_312=/path/to/python"; continue; fi; \
 	  sh -c "$$INSTALL_PEER" sh $$name "$$python" || exit 1; done
+
+.PHONY: peers
+peers: peers-installed ## fail what others wrote while it does the money task (an hour); ARGS="dbos dlt/merge" narrows it
 	@PYTHONPATH=tests $(BIN)/python -m zoo.peers $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: peers-installed ## measure pgonce beside others at the money task, into benchmarks/README.md; ARGS="--rows 2000"
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 .PHONY: constraints
 constraints: .make/check .make/zoo/installed ## pin what is installed now in constraints.txt

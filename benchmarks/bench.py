@@ -18,7 +18,7 @@ from benchmarks.measure import Bench, Line, Measured, interleaved
 from pgonce import server
 
 README = Path(__file__).parent / "README.md"
-BEGIN = "<!-- tables: written by `make bench` -->\n"
+BEGIN, END = "<!-- tables: written by `make bench` -->\n", "<!-- end of tables -->\n"
 
 # One transaction an event costs a flush of the disk each: more rows would only take longer.
 ITEM_ROWS_MAX = 1_000
@@ -126,8 +126,13 @@ def main() -> None:
                 print(parts[-1], flush=True)
         parts.insert(0, where(scratch.dsn, given.rounds))
     if not given.keep:
-        kept = README.read_text(encoding="utf-8").partition(BEGIN)[0]
-        README.write_text(kept + BEGIN + "\n" + "\n".join(parts), encoding="utf-8")
+        write_between(BEGIN, "\n".join(parts), END)
+
+
+def write_between(begin: str, text: str, end: str) -> None:
+    """Put a text between two marks of README.md."""
+    before, _, rest = README.read_text(encoding="utf-8").partition(begin)
+    README.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":
