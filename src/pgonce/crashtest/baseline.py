@@ -62,6 +62,11 @@ def probe(lane: Lane) -> None:
     """Raise Inconclusive if the program, with every login refused, does not try to log in."""
     lane.reset()
     knocked, output = lane.knocks(KNOCK_S_MAX)
+    if not knocked and lane.has_declined_tls:
+        raise Inconclusive(
+            "the program asked for TLS and went away when there was none, so it was not tested. Let its own address say "
+            f"sslmode=disable for the test, by --env or --template.{_said(output)}"
+        )
     if not knocked:
         raise Inconclusive(
             f"the program did not connect to the database it was given (PGHOST, PGPORT, DATABASE_URL ... name it), so "
