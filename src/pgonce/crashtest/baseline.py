@@ -64,8 +64,8 @@ def probe(lane: Lane) -> None:
     knocked, output = lane.knocks(KNOCK_S_MAX)
     if not knocked and lane.has_declined_tls:
         raise Inconclusive(
-            "the program asked for TLS and went away when there was none, so it was not tested. Let its own address say "
-            f"sslmode=disable for the test, by --env or --template.{_said(output)}"
+            "the program asked for TLS and went away when there was none, so it was not tested. Let its own address "
+            f"say sslmode=disable for the test, by --env or --template.{_said(output)}"
         )
     if not knocked:
         raise Inconclusive(
