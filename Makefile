@@ -160,6 +160,18 @@ NODE_DRIVER := pg@8.23.1
 zoo: .make/zoo/installed ## fail the programs of tests/zoo everywhere (minutes); ARGS="--faults kill NAME" narrows it
 	@PYTHONPATH=tests $(BIN)/python -m zoo.judge $(ARGS)
 
+.PHONY: zoo-command
+zoo-command: .make/zoo/installed ## the zoo under `pgonce crashtest` itself, as a table (half an hour); ARGS="--jobs 2 NAME"
+	@PYTHONPATH=tests $(BIN)/python -m zoo.commanded $(ARGS)
+
+.PHONY: crashtest
+crashtest: .make/test ## pgonce's own commands under `pgonce crashtest` (hours); ARGS="--sample 1 --faults cut-after NAME"
+	@PYTHONPATH=tests $(BIN)/python -m crashtest.own $(ARGS)
+
+.PHONY: bench-crashtest
+bench-crashtest: .make/test ## measure what a point of the crash test costs beside the program's runs, and its proxy
+	@$(BIN)/python -m benchmarks.crashtest $(ARGS)
+
 # Each of them in a virtual environment of its own, at the versions of its requirements.txt; Oban wants Python 3.12.
 PEERS ?= procrastinate pgqueuer oban dbos dlt
 define INSTALL_PEER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,7 +96,68 @@ def test_a_mistyped_option_is_refused(project: Path) -> None:
     assert "--pgonce-crash=some is none of: all" in run_pytest(project, "--pgonce-crash=some")
 
 
-def test_the_plugin_is_light() -> None:
+MANY_FILE = """
+import anyio, psycopg, pytest
+
+pytestmark = pytest.mark.pgonce_crash(setup="schema.sql", faults=["cut-after"])
+MARK = "insert into done values (%s) on conflict do nothing"
+
+def sync(payment):
+    with psycopg.connect("", autocommit=True) as connection:
+        connection.execute(MARK, (payment,))
+
+async def with_asyncio(payment):
+    async with await psycopg.AsyncConnection.connect("", autocommit=True) as connection:
+        await connection.execute(MARK, (payment,))
+
+async def with_anyio(payment):
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.to_thread.run_sync, sync, payment)
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+def test_sync(pgonce_crash):
+    assert pgonce_crash(sync, "P-1").is_safe
+
+def test_asyncio(pgonce_crash):
+    assert pgonce_crash(with_asyncio, "P-1").is_safe
+
+@pytest.mark.anyio
+async def test_anyio(pgonce_crash):
+    assert pgonce_crash(with_anyio, "P-1").is_safe
+"""
+
+LIGHT_FILE = """
+import sys
+
+def loaded():
+    return sorted(name for name in sys.modules if name.split(".")[0] in ("pgonce", "psycopg", "click", "rich"))
+
+def test_nothing_is_loaded():
+    assert loaded() == []
+
+def test_not_even_for_the_fixture(pgonce_crash):
+    assert loaded() == []
+"""
+
+# What pytest itself has not imported already: the plugin, pickle and base64 with their C halves.
+MODULES_ADDED_MAX = 5
+
+
+def test_functions_of_every_kind_are_tested_also_by_several_workers(project: Path) -> None:
+    """Plain, asyncio and anyio functions, in a test that is itself a coroutine, too; two workers share the tests."""
+    (project / "test_many.py").write_text(MANY_FILE)
+    told = run_pytest(project, "-n", "2", "-vv", "test_many.py")
+    assert re.search(r"\b3 passed", told.splitlines()[-1]), told
+    assert {name for name in ("gw0", "gw1") if f"[{name}]" in told} == {"gw0", "gw1"}
+
+
+def test_the_plugin_is_light(project: Path) -> None:
     """A project that does not use it pays for nothing: neither pgonce nor a driver is imported."""
-    code = "import sys, _pgonce_pytest; print([n for n in ('pgonce', 'psycopg', 'click') if n in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    (project / "test_light.py").write_text(LIGHT_FILE)
+    assert "2 passed" in run_pytest(project, "test_light.py").splitlines()[-1]
+    code = "import sys, pytest; before = set(sys.modules); import _pgonce_pytest; print(len(set(sys.modules) - before))"
+    added = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert 1 <= int(added) <= MODULES_ADDED_MAX

@@ -28,6 +28,9 @@ def met(*told: tuple[int, str, str]) -> list[Met]:
         ("do $x$ begin perform 1; end $x$", "do ?"),
         ("select 'cut off in the mid", "select ?"),
         ("savepoint s_1", "savepoint s_1"),
+        ('SAVEPOINT "s139719357029248_x1"', 'SAVEPOINT "s#_x1"'),
+        ("create table tmp_3f2a9c1b7d604e (a int)", "create table tmp_# (a int)"),
+        ("select cafe, t2024 from decade", "select cafe, t2024 from decade"),
     ],
 )
 def test_values_do_not_name_a_point(statement: str, shape: str) -> None:

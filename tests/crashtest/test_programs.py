@@ -269,3 +269,44 @@ def test_two_servers_find_what_one_finds(folder: Path, jobs: int) -> None:
     assert [result.trial.met.boundary.number for result in report.results] == sorted(
         result.trial.met.boundary.number for result in report.results
     )
+
+
+def test_a_clock_in_the_setup_does_not_keep_two_servers_from_working(folder: Path) -> None:
+    """Each of them has its own time of setup, and is compared with its own clean run."""
+    schema = (
+        SCHEMA
+        + "create table installed (at timestamptz default clock_timestamp()); insert into installed default values;"
+    )
+    script = "insert into done select id from payment on conflict do nothing;\nupdate balance set cents = 7;\n"
+    report = crash_psql(folder, script, schema=schema, faults=(Fault.CUT_AFTER, Fault.CUT_BEFORE), jobs=2)
+    assert report.is_safe, report.sentence
+    assert "installed" in report.baseline.compared
+
+
+SOFT_REFERENCE = """
+select not exists (select from done) as todo \\gset
+\\if :todo
+begin;
+insert into run (what) values ('today') returning id as run_id \\gset
+insert into booked select id, :run_id from payment;
+insert into done values ('x');
+commit;
+\\endif
+"""
+RUNS = SCHEMA + "create table run (id bigint generated always as identity, what text);"
+
+
+def test_a_generated_key_in_a_column_without_a_foreign_key_is_no_money(folder: Path) -> None:
+    """After a rollback the next number is another one; that is found out before, and told."""
+    schema = RUNS + "create table booked (payment_id text primary key, run_id bigint not null);"
+    report = crash_psql(folder, SOFT_REFERENCE, schema=schema, faults=(Fault.CUT_BEFORE, Fault.SERIALIZATION))
+    assert report.is_safe, report.sentence
+    assert report.baseline.left_out == ("booked.run_id",)
+
+
+def test_a_program_that_cannot_bear_other_numbers_is_compared_all_the_same(folder: Path) -> None:
+    """Its numbers are as they come then, and it is failed at every point as any other."""
+    schema = RUNS + "create table booked (payment_id text primary key, run_id bigint not null check (run_id < 100));"
+    report = crash_psql(folder, SOFT_REFERENCE, schema=schema, faults=(Fault.CUT_AFTER,))
+    assert report.baseline.left_out == ()
+    assert {words.split()[0] for words, _, verdict in table_of(report) if verdict is Verdict.DOUBLED} == {"insert"}

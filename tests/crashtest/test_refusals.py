@@ -9,6 +9,7 @@ import pytest
 
 from crashtest.programs import SCHEMA, crash_psql, crash_python, plan
 from pgonce.crashtest.conduct import conduct
+from pgonce.crashtest.faults import Fault
 from pgonce.errors import ConfigurationError, Inconclusive
 
 CONNECT = "import psycopg\nwith psycopg.connect('', autocommit=True) as connection:\n    "
@@ -53,6 +54,17 @@ def test_a_program_that_leaves_other_rows_at_every_run_is_not_tested(folder: Pat
     program += " from generate_series(1, %s)', (str(os.getpid()), os.getpid() % 97 + 1))"
     with pytest.raises(Inconclusive, match="two clean runs from the same state leave different rows in ledger"):
         crash_python(folder, program)
+
+
+def test_a_program_that_insists_on_tls_is_told_what_to_do(folder: Path) -> None:
+    """It knocks, but goes away again before it has logged in; one that can do without is tested."""
+    program = "import psycopg\nwith psycopg.connect('sslmode={}', autocommit=True) as connection:\n"
+    program += "    connection.execute(\"insert into done values ('P-1') on conflict do nothing\")"
+    with pytest.raises(Inconclusive, match=r"asked for TLS(.|\n)*sslmode=disable(.|\n)*server does not support SSL"):
+        crash_python(folder, program.format("require"))
+    with pytest.raises(Inconclusive, match="asked for TLS"):
+        crash_python(folder, program.format("verify-full"))
+    assert crash_python(folder, program.format("prefer"), faults=(Fault.CUT_BEFORE,), points_max=1).is_safe
 
 
 def test_a_program_that_uses_two_databases_is_not_tested(folder: Path) -> None:

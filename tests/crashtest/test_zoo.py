@@ -1,78 +1,53 @@
-"""The programs of the zoo, right and wrong, under `pgonce crashtest`: for each fault the worst verdict is the expected.
+"""The programs of the zoo, right and wrong, under `pgonce crashtest`: its verdict at each point is the expected one.
 
-Minutes a program, so only where asked for: ``pytest -m campaign tests/crashtest/test_zoo.py -k NAME``.
+All of them at all their points take half an hour: ``make zoo-command``. Some quick ones are tested here always.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import subprocess
-import sys
-import tomllib
+import dataclasses
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pgonce.crashtest.baseline import Rules
-from pgonce.crashtest.conduct import Plan, conduct
-from pgonce.crashtest.lane import Command
+from pgonce.crashtest.faults import Fault
+from zoo import catalogue, commanded
+from zoo.catalogue import Point, Program
 
-ZOO = Path(__file__).parents[1] / "zoo"
+# One that is right, one that doubles, one that gets stuck; psql starts ten times as fast as an interpreter.
+QUICK = ("psql-keeps-going", "psql-one-transaction", "psql-autocommit")
+QUICK_FAULTS = (Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.KILL)
 
-# On a busy machine a program takes a multiple of the time that its keeper allows it.
-PATIENCE = 4
+
+def judged(program: Program, folder: Path, *, faults: Sequence[Fault] = tuple(Fault)) -> tuple[str, ...]:
+    """Return where the command's verdict is another than the zoo's; skip where what the program needs is not there."""
+    if missing := program.missing():
+        pytest.skip(f"{missing} is not there")
+    return commanded.judge(program, folder, faults=faults).mismatches
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_quick_program_gets_its_verdicts(name: str, tmp_path: Path) -> None:
+    """No false SAFE and no false alarm at any point, and by a plain second run."""
+    (program,) = catalogue.programs(name)
+    assert not judged(program, tmp_path, faults=QUICK_FAULTS)
+
+
+def test_a_wrong_expectation_is_a_mismatch(tmp_path: Path) -> None:
+    """The comparison can fail: at each point, for a fault as a whole, and for the second run."""
+    (program,) = catalogue.programs("psql-one-transaction")
+    stuck = Point(re.compile("^COMMIT"), ("after",), "STUCK", (), ("cut-after",), unsure=False)
+    lying = dataclasses.replace(program, expect={"cut-after": "STUCK"}, points=(stuck,), rerun="DOUBLED")
+    found = judged(lying, tmp_path, faults=(Fault.CUT_AFTER,))
+    beginnings = ("cut-after at query 'COMMIT' #1: SAFE", "cut-after: the worst is SAFE", "a second run: SAFE")
+    assert [line.startswith(begin) for line, begin in zip(found, beginnings, strict=True)] == [True, True, True]
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", sorted(file.parent.name for file in ZOO.glob("*/zoo.toml")))
-def test_a_program_of_the_zoo_gets_its_verdicts(name: str, folder: Path, tmp_path: Path) -> None:
-    """No false SAFE and no false alarm, with an injected fault and by a plain second run."""
-    told = tomllib.loads((ZOO / name / "zoo.toml").read_text(encoding="utf-8"))
-    for need in told.get("needs", ()):
-        if not _is_there(need):
-            pytest.skip(f"{need} is not there")
-    left_out = shutil.ignore_patterns("zoo.toml", "__pycache__")
-    shutil.copytree(ZOO / name, folder, ignore=left_out, dirs_exist_ok=True)
-    limit_s = told.get("time_limit_s")
-    report = conduct(
-        Plan(
-            command=Command(argv=_argv(told["command"]), folder=folder),
-            setup=tuple(_setup(told, folder, tmp_path)),
-            rules=Rules(ignore=frozenset(told.get("ignore", ())), log_tables=frozenset(told.get("log_tables", ()))),
-            limit_s=limit_s * PATIENCE if limit_s else None,
-        ),
-        tell=lambda _: None,
-        on_result=lambda *_: None,
-    )
-    found = {fault.value: verdict.value for fault in report.faults if (verdict := report.worst_of(fault))}
-    assert found == {fault: verdict for fault, verdict in told["expect"].items() if fault != "point"}
-    assert report.baseline.again[0].value == told["rerun"]
-
-
-def _argv(command: list[str]) -> tuple[str, ...]:
-    ours = {"python": [sys.executable], "pgonce": [sys.executable, "-m", "pgonce"]}
-    return (*ours.get(command[0], [command[0]]), *command[1:])
-
-
-def _setup(told: dict[str, Any], folder: Path, tmp_path: Path) -> list[Path]:
-    scripts = []
-    if "before_setup" in told:
-        made = subprocess.run(_argv(told["before_setup"]), cwd=folder, capture_output=True, text=True, check=True)
-        (tmp_path / "before.sql").write_text(made.stdout, encoding="utf-8")
-        scripts.append(tmp_path / "before.sql")
-    return [*scripts, folder / told["setup"]] if "setup" in told else scripts
-
-
-def _is_there(need: str) -> bool:
-    kind, _, what = need.partition(":")
-    if kind == "python":
-        return importlib.util.find_spec(what) is not None
-    if kind == "program":
-        return shutil.which(what) is not None
-    if kind == "npm":
-        modules = ZOO.parents[1] / ".make" / "zoo" / "node_modules" / what
-        return shutil.which("node") is not None and modules.exists()
-    return (Path("/usr/include") / what).exists()
+@pytest.mark.parametrize("program", catalogue.programs(), ids=lambda program: program.name)
+def test_a_program_of_the_zoo_gets_its_verdicts(program: Program, tmp_path: Path) -> None:
+    """By every fault at every point of every program."""
+    assert not judged(program, tmp_path)

@@ -64,8 +64,8 @@ def _plain(row: Row) -> Row:
 def verdict(base: State, clean: State, found: State) -> str:
     """Compare an end with that of a clean run from the same base.
 
-    DOUBLED: more rows, or a number moved by the clean run's change a second time. LOST: fewer rows, or a number that is
-    still as in the base. CHANGED: any other difference.
+    DOUBLED: more rows, or a number moved further in the direction in which a clean run moves it. LOST: fewer rows, or a
+    number that is still as in the base. CHANGED: any other difference.
     """
     if base.keys() != found.keys() or clean.keys() != found.keys():
         return "CHANGED"
@@ -97,7 +97,7 @@ def _of_row(was: Row | None, should: Row | None, found: Row) -> str:
         if right == now:
             continue
         is_number = all(isinstance(value, (int, Decimal)) for value in (before, right, now))
-        if is_number and now - right == right - before:
+        if is_number and (now - right) * (right - before) > 0:
             verdicts.append("DOUBLED")
         else:
             verdicts.append("LOST" if is_number and now == before else "CHANGED")

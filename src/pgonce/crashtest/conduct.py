@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
 from pgonce.crashtest import base as bases
@@ -26,7 +27,7 @@ from pgonce.crashtest.limits import IN_MEMORY_BYTES_MAX, RERUNS, SAMPLE_PER_STAT
 from pgonce.crashtest.points import sample
 from pgonce.crashtest.report import Report
 from pgonce.crashtest.resume import Ledger
-from pgonce.crashtest.state import read_state
+from pgonce.crashtest.state import State, read_state
 from pgonce.crashtest.verdict import Verdict
 from pgonce.errors import ConfigurationError, Inconclusive
 from pgonce.server import memory_folder, scratch
@@ -87,11 +88,10 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
         others = [
             opened.enter_context(_lane(plan, original, inherited)) for _ in range(min(plan.jobs, len(waiting)) - 1)
         ]
-        for other in others:
-            _check_alike(other, plan, baseline)
+        baselines = [baseline, *(_baseline_of(other, plan, baseline) for other in others)]
         stop_at = began + plan.time_s_max if plan.time_s_max is not None else None
         results = list(known)
-        for result in _spread([first, *others], plan, baseline, waiting, stop_at):
+        for result in _spread([first, *others], plan, baselines, waiting, stop_at):
             results.append(result)
             ledger.keep(result)
             on_result(result, len(results), len(todo))
@@ -182,22 +182,34 @@ def _nothing_chosen(plan: Plan, baseline: Baseline) -> str:
     return "none of the chosen faults can happen at any point of the program"
 
 
-def _check_alike(lane: Lane, plan: Plan, baseline: Baseline) -> None:
-    """Make the clean state in another lane, and see that it is the same there."""
+def _baseline_of(lane: Lane, plan: Plan, baseline: Baseline) -> Baseline:
+    """Make the clean state in another lane, see that it is like the first one's, and return what to compare with there.
+
+    Its own setup may have put other values there, a clock's for instance, so each lane is compared with itself. What
+    has to be the same is how many rows there are and what they sum up to.
+    """
     clean_run(lane, plan.rules, limit_s=plan.limit_s)
     lane.base.keep_as_clean()
+    with lane.base.connected(lane.base.pristine) as connection:
+        before = read_state(connection, baseline.shape, only=baseline.compared)
     with lane.base.connected(lane.base.clean) as connection:
-        found = read_state(connection, baseline.shape, only=baseline.compared)
-    differing = [name for name in baseline.compared if mark_of(found, name) != mark_of(baseline.clean, name)]
+        clean = read_state(connection, baseline.shape, only=baseline.compared)
+    differing = [name for name in baseline.compared if _counts(clean, name) != _counts(baseline.clean, name)]
     if differing:
         raise Inconclusive(
             f"a clean run on a second server leaves other rows in {', '.join(sorted(differing))}; run with --jobs 1, "
             "or leave out what differs with --ignore"
         )
+    return dataclasses.replace(baseline, before=before, clean=clean)
+
+
+def _counts(state: State, name: str) -> tuple[int, dict[str, Decimal]] | None:
+    found = state.tables.get(name)
+    return (found.rows, dict(found.sums)) if found else None
 
 
 def _spread(
-    all_lanes: Sequence[Lane], plan: Plan, baseline: Baseline, todo: Sequence[Trial], stop_at: float | None
+    all_lanes: Sequence[Lane], plan: Plan, baselines: Sequence[Baseline], todo: Sequence[Trial], stop_at: float | None
 ) -> Iterator[Result]:
     """Let every lane take trials until none is left or the time is over; yield results as they come."""
     waiting: queue.SimpleQueue[Trial] = queue.SimpleQueue()
@@ -206,7 +218,7 @@ def _spread(
     done: queue.SimpleQueue[Result | BaseException | None] = queue.SimpleQueue()
     stopped = threading.Event()
 
-    def work(lane: Lane) -> None:
+    def work(lane: Lane, baseline: Baseline) -> None:
         try:
             while not stopped.is_set() and (stop_at is None or time.monotonic() < stop_at):
                 done.put(_tried(lane, baseline, plan, waiting.get_nowait()))
@@ -217,7 +229,7 @@ def _spread(
         finally:
             done.put(None)
 
-    threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in all_lanes]
+    threads = [threading.Thread(target=work, args=pair, daemon=True) for pair in zip(all_lanes, baselines, strict=True)]
     for thread in threads:
         thread.start()
     try:

@@ -64,7 +64,7 @@ def build(
         "PGUSER": address.user,
         "PGDATABASE": address.database,
         "PGPASSWORD": PASSWORD,
-        "PGSSLMODE": "prefer",
+        "PGSSLMODE": "disable",
         "PGGSSENCMODE": "disable",
         "DATABASE_URL": address.fields()["dsn"],
     }

@@ -101,6 +101,11 @@ class Lane:
         return self._kept.not_isolated_because if self.command.isolate else "--no-isolate"
 
     @property
+    def has_declined_tls(self) -> bool:
+        """Say whether the program asked for TLS in its last run."""
+        return self._proxy.has_declined_tls
+
+    @property
     def pristine(self) -> Path:
         """Return the folder that the working folder is put back to."""
         return self._snapshot.pristine

@@ -25,6 +25,14 @@ _VALUE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# What drivers put into the names of savepoints, cursors and tables that they make: a thread, a process, an object, a
+# time. Another run has others.
+_MADE_UP = re.compile(
+    r"""(?<=[\w"])\d{5,}  # a decimal number in a name
+      | (?<![0-9a-f])(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12,}(?![0-9a-f])  # a hexadecimal one
+    """,
+    re.VERBOSE,
+)
 _LIST = re.compile(r"\?(?:\s*,\s*\?)+")
 _ROWS = re.compile(r"\(\?\)(?:\s*,\s*\(\?\))+")
 _BEGIN = re.compile(r"(?:begin|start transaction)\b", re.IGNORECASE)
@@ -109,7 +117,7 @@ class Tracker:
 
 def without_values(statement: str) -> str:
     """Return a statement with its strings and numbers taken out, so that it is the same for other values."""
-    text = _ROWS.sub("(?)", _LIST.sub("?", _VALUE.sub("?", statement)))
+    text = _ROWS.sub("(?)", _LIST.sub("?", _MADE_UP.sub("#", _VALUE.sub("?", statement))))
     return " ".join(text.split())
 
 

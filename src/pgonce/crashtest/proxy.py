@@ -71,6 +71,7 @@ class Proxy:
         self.log: list[Boundary] = []
         self.fired: list[Fired] = []
         self.stopping = threading.Event()
+        self.has_declined_tls = False
         self._on_boundary = on_boundary
         self._place = listen_dir
         self._port = port
@@ -185,6 +186,7 @@ class Proxy:
         with self._lock:
             self.log.clear()
             self.fired.clear()
+            self.has_declined_tls = False
             self._number = self._connections = 0
             self._on_boundary, self._admit = on_boundary, admit
 

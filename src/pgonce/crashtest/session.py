@@ -45,6 +45,7 @@ class Host(Protocol):
     points: Points
     fired: list[Fired]
     stopping: threading.Event
+    has_declined_tls: bool
 
     def count_connection(self) -> int: ...
 
@@ -153,6 +154,7 @@ class Session:
             packet = head + self._read(wire.packet_length(head) - 4)
             if wire.packet_kind(packet) not in (Packet.SSL, Packet.GSSENC):
                 return packet
+            self._host.has_declined_tls |= wire.packet_kind(packet) is Packet.SSL
             self._client.sock.sendall(b"N")
 
     def _read(self, size: int) -> bytes:
