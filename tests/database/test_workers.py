@@ -358,3 +358,37 @@ def test_with_too_few_connections_the_run_goes_on_with_what_it_has(desk: Desk) -
     finally:
         no_worker_is_left(desk)
         desk.sql(f"drop owned by {role}; drop role {role}")
+
+
+def test_two_runs_with_workers_never_wait_for_one_another(desk: Desk) -> None:
+    """E8, Q60: each holds ahead what the other needs now; no server sees that, and both end all the same."""
+    rows = [(f"{number:03}", 1, "n") for number in range(120)]
+    paths = desk.csv(rows), desk.csv(list(reversed(rows)))
+    desk.run(desk.csv([("x", 1, "")]))
+    limits = {"workers": WORKERS, "chunk_deadline_s": PATIENT_S}
+    with (
+        in_thread(desk.run, paths[0], clerk=desk.make_clerk(), chunk_rows=7, **limits) as one,
+        in_thread(desk.run, paths[1], clerk=desk.make_clerk(), chunk_rows=11, **limits) as two,
+    ):
+        reports = one.result(timeout=60), two.result(timeout=60)
+    assert sum(report.start.applied.rows for report in reports) == 120
+    assert sum(report.start.already.rows for report in reports) == 120
+    desk.sound()
+
+
+@pytest.mark.parametrize("table", ["event", "effect", "finding"])
+def test_a_trigger_of_the_user_on_our_tables_has_one_worker_work(desk: Desk, table: str) -> None:
+    """E8: it runs when a row is stored, which would be ahead of its turn; the result says why there is one worker."""
+    desk.sql(
+        f"""create table seen (note text);
+        create function look() returns trigger language plpgsql as $$ begin
+            if not exists (select from public.seen) then insert into public.seen values ('first'); end if;
+            return null;
+        end $$;
+        create trigger mine after insert on pgonce.{table} for each row execute function look()"""
+    )
+    rows = [(f"{number:02}", 1 if number % 2 else "bad", "") for number in range(40)]
+    report = desk.run(desk.csv(rows), chunk_rows=2, workers=4)
+    assert desk.sql("select note from seen") == [("first",)]
+    assert any("mine" in note and "one worker" in note for note in report.notes)
+    desk.sound()

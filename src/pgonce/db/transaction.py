@@ -51,10 +51,10 @@ class Transaction:
         found = self.rows(name, **parameters)
         return found[0] if found else None
 
-    def holds_up(self, pids: Sequence[int]) -> bool:
-        """Say whether one of these backends waits for this transaction; yes, if the connection cannot tell any more."""
+    def holds_up(self, *, but: Sequence[int]) -> bool:
+        """Say whether anybody but these backends waits for this transaction; yes, if the connection cannot tell."""
         try:
-            found = self.row("holds_up", pids=list(pids))
+            found = self.row("holds_up", but=list(but))
         except psycopg.Error:
             return True
         return found is None or bool(found[0])

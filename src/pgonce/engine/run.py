@@ -77,6 +77,8 @@ def run(clerk: Clerk, source: Input, order: Order, *, observer: Observer, interr
     notes = notes_of(clerk, source, stored, Identity.of(source, stored, kind=order.kind, source_text=order.source))
     if settled_before(clerk, order.job, registered):
         return _repeat(clerk, source, order, registered, notes)
+    order, why_one = _workers_allowed(clerk, order)
+    notes += why_one
     held = acquire(clerk, _claim(stored, order, registered, source))
     settler = Settler(
         clerk=clerk,
@@ -208,6 +210,18 @@ def _guess(clerk: Clerk, held: Held) -> Guess:
     """Take the events of a finished input to be stored, others to be new; ask the server whether it would take COPY."""
     [(allowed,)] = clerk.do(lambda tx: tx.rows("copy_allowed", schema=tx.schema), commit=False)
     return Guess(Expected.REPLAYED if held.replay else Expected.NEW, may_copy=bool(allowed))
+
+
+def _workers_allowed(clerk: Clerk, order: Order) -> tuple[Order, tuple[str, ...]]:
+    """Have one worker work, and say why, where triggers of the user's would run ahead of their turn."""
+    if order.limits.workers == 1:
+        return order, ()
+    strange = clerk.do(lambda tx: tx.rows("strange_triggers", schema=tx.schema), commit=False)
+    if not strange:
+        return order, ()
+    names = ", ".join(name for (name,) in strange)
+    note = f"one worker instead of {order.limits.workers}: triggers that are not pgonce's run with each row ({names})"
+    return replace(order, limits=replace(order.limits, workers=1)), (note,)
 
 
 def _bad_rows(clerk: Clerk, job: str, held: Held) -> int:

@@ -5,8 +5,8 @@ holds that until every chunk before it is committed. Then the run itself, in the
 transaction: the user's SQL, the position, COMMIT. Whatever goes wrong ahead is rolled back and forgotten, and the chunk
 is settled in its turn as if there were no workers; so every result is the same with any number of them.
 
-A transaction that was begun ahead may hold what an earlier chunk needs. Its worker looks whether an earlier one waits
-for it, and rolls back.
+A transaction that was begun ahead may hold what an earlier chunk needs, or another job. Its worker looks whether
+anybody waits for it but later chunks, and rolls back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pgonce.errors import Interrupted, PgonceError, Unreachable
 from pgonce.model.chunk import Chunk
 from pgonce.model.deadline import Deadline
 
-# How often a worker that waits for its turn looks whether an earlier chunk waits for it. A turn comes sooner, mostly.
+# How often a worker that waits for its turn looks whether anybody waits for it. A turn comes sooner, mostly.
 LOOK_S = 0.02
 
 # A chunk that waits longer for its turn than this part of its time lets its locks go, and is begun again in its turn.
@@ -215,15 +215,15 @@ class Workers:
         while ahead.transaction is not None and not ahead.taken.wait(LOOK_S):
             with ahead.lock:
                 if not ahead.taken.is_set() and (
-                    self._stopped.is_set() or until.passed or ahead.transaction.holds_up(self._earlier(ahead))
+                    self._stopped.is_set() or until.passed or ahead.transaction.holds_up(but=self._later(ahead))
                 ):
                     ahead.let_go()
 
-    def _earlier(self, ahead: Ahead) -> list[int]:
-        """Return the backends that may be at work for earlier chunks."""
+    def _later(self, ahead: Ahead) -> list[int]:
+        """Return the backends that are at work for later chunks: those may wait."""
         in_flight = list(self._in_flight)
-        sessions = [self._clerk.session, *(other.session for other in in_flight[: in_flight.index(ahead)])]
-        return [session.serving_pid for session in sessions if session.serving_pid is not None]
+        pids = [other.session.serving_pid for other in in_flight[in_flight.index(ahead) + 1 :]]
+        return [pid for pid in pids if pid is not None]
 
     def _sleep(self, seconds: float) -> None:
         if self._stopped.wait(seconds):

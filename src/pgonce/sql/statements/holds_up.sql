@@ -1,9 +1,9 @@
--- Say whether one of these backends waits for the open transaction, straight or through others that wait for it.
+-- Say whether anybody waits for the open transaction, other than these backends.
 -- Lock: none.
 -- Zero rows: never.
-with recursive blocker (pid) as (
-    select unnest(pg_blocking_pids(earlier.pid)) from unnest(%(pids)s::integer[]) as earlier (pid)
-    union
-    select unnest(pg_blocking_pids(blocker.pid)) from blocker
+select exists (
+    select
+    from pg_locks as l
+    where not l.granted and l.pid <> pg_backend_pid() and not l.pid = any(%(but)s::integer[])
+        and pg_blocking_pids(l.pid) @> array[pg_backend_pid()]
 )
-select exists (select from blocker where blocker.pid = pg_backend_pid())
