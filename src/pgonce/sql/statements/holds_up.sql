@@ -3,7 +3,7 @@
 -- Zero rows: never.
 select exists (
     select
-    from pg_locks as l
+    from pg_catalog.pg_locks as l
     where not l.granted and l.pid <> pg_backend_pid() and not l.pid = any(%(but)s::integer[])
         and pg_blocking_pids(l.pid) @> array[pg_backend_pid()]
 )
