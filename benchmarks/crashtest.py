@@ -48,9 +48,9 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     for place in ("memory", "disk"):
         points(place, options.rounds)
-    for settings, name in ((DURABLE, "fsync on"), (SETTINGS, "fsync off")):
-        for script, words in (("tpcb-like", "TPC-B"), ("select-only", "one select")):
-            throughput(settings, f"{words}, {name}", script, options.rounds, options.seconds)
+    for settings, name, clients in ((DURABLE, "fsync on", 1), (DURABLE, "fsync on", 4), (SETTINGS, "fsync off", 1)):
+        words = f"TPC-B by {clients} client{'s' * (clients > 1)}, {name}"
+        throughput(settings, words, clients, options.rounds, options.seconds)
 
 
 def points(place: str, rounds: int) -> None:
@@ -98,7 +98,7 @@ def _tables() -> Iterator[str]:
         yield TABLE.format(number, ROWS)
 
 
-def throughput(settings: dict[str, str], words: str, script: str, rounds: int, seconds: int) -> None:
+def throughput(settings: dict[str, str], words: str, clients: int, rounds: int, seconds: int) -> None:
     """Let pgbench work on a server directly and through the proxy, in turns."""
     pgbench = shutil.which("pgbench") or ""
     if not pgbench:
@@ -112,7 +112,7 @@ def throughput(settings: dict[str, str], words: str, script: str, rounds: int, s
         with Proxy.of_dsn(server.dsn, on_boundary=_recognised(), listen_dir=Path(folder), points="pipeline") as proxy:
             led = conninfo_to_dict(proxy.dsn(server.dsn))
             through = environment | {"PGHOST": str(led["host"]), "PGPORT": str(led["port"])}
-            command = [pgbench, "-n", "-b", script, "-c", "1", "-T", str(seconds)]
+            command = [pgbench, "-n", "-c", str(clients), "-T", str(seconds)]
             found: dict[str, list[float]] = {"direct": [], "through": []}
             for _ in range(rounds):
                 found["direct"].append(_tps(command, direct))

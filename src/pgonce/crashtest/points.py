@@ -6,6 +6,7 @@ connection's first statement, the statement without its values, and how often it
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 import re
@@ -14,6 +15,9 @@ from dataclasses import dataclass, field
 
 from pgonce.crashtest.boundary import Boundary
 from pgonce.crashtest.wire import Kind
+
+# Statements come again and again, and looking one up takes a tenth of the time; long ones hold values.
+REMEMBERED_MAX, REMEMBERED_CHARACTERS_MAX = 1_000, 2_000
 
 # Six digits tell sixteen million points apart; a program has hundreds.
 ID_DIGITS = 6
@@ -117,8 +121,15 @@ class Tracker:
 
 def without_values(statement: str) -> str:
     """Return a statement with its strings and numbers taken out, so that it is the same for other values."""
+    return _remembered(statement) if len(statement) <= REMEMBERED_CHARACTERS_MAX else _without_values(statement)
+
+
+def _without_values(statement: str) -> str:
     text = _ROWS.sub("(?)", _LIST.sub("?", _MADE_UP.sub("#", _VALUE.sub("?", statement))))
     return " ".join(text.split())
+
+
+_remembered = functools.lru_cache(REMEMBERED_MAX)(_without_values)
 
 
 def sample(met: Sequence[Met], *, per_group: int | None, seed: int) -> list[Met]:
