@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -120,7 +120,15 @@ def _timed(answer: Connection, action: Callable[..., Any], arguments: tuple[Any,
     began_s, cpu_s = time.perf_counter(), time.process_time()
     prepared()
     seconds, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
-    answer.send((seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, cpu_s))
+    answer.send((seconds, _peak_mib(), cpu_s))
+
+
+def _peak_mib() -> float:
+    """Return the peak of this process's own memory; that of ``getrusage`` begins with its parent's."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("the system does not tell the peak of a process's memory")
 
 
 def interleaved(rounds: int, floor: str, actions: dict[str, Callable[[], Measured]]) -> list[Line]:

@@ -39,10 +39,10 @@ PROGRAM_S_MAX = 1200
 
 WHAT = {
     "procrastinate": "a job an event, deferred as one batch; one worker, 20 jobs at a time, async, a pool",
-    "pgqueuer": "a job an event, enqueued as one batch; one worker, batches of 100, asyncpg, a pool",
-    "oban": "a job an event, enqueued by thousands; one node, a queue of 20, async, a pool",
+    "pgqueuer": "a job an event, enqueued as one batch; one worker, batches of 300, asyncpg, a pool",
+    "oban": "a job an event, enqueued by thousands; one node, a queue of 100, async, a pool of 20",
     "dbos": "a workflow an event under the event's id, one transactional step; called directly",
-    "dlt": "Arrow tables from the CSV file, `merge` by the key, loaded as CSV",
+    "dlt": "Arrow tables from the CSV file, merged by the key with two of its strategies, loaded as CSV",
 }
 
 
@@ -62,7 +62,9 @@ class Took:
         return self.rows / (self.enqueue_s + self.process_s)
 
 
-def beside(scratch: server.ScratchServer, name: str, source: Input, *, again: bool = False) -> list[Took]:
+def beside(
+    scratch: server.ScratchServer, name: str, source: Input, *, variant: str = "", again: bool = False
+) -> list[Took]:
     """Run a peer over a file on a fresh database, twice if ``again``; its ledger has to be exact each time."""
     database = sql.Identifier("beside_now")
     with psycopg.connect(scratch.dsn, autocommit=True) as admin:
@@ -78,19 +80,20 @@ def beside(scratch: server.ScratchServer, name: str, source: Input, *, again: bo
         for turn in ("", ", again")[: 1 + again]:
             command = [VENVS / name / "bin" / "python", PROGRAMS / f"{name}.py", source.path]
             done = subprocess.run(
-                command, env=_environment(scratch, dsn, folder), capture_output=True, text=True, timeout=PROGRAM_S_MAX
+                command, env=_environment(dsn, folder, variant), capture_output=True, text=True, timeout=PROGRAM_S_MAX
             )
             if done.returncode:
                 raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
             said = json.loads(done.stdout.splitlines()[-1])
             _check(dsn, "books.ledger" if name == "dlt" else "ledger", source)
-            took.append(Took(f"{name}{turn}", said["version"], source.rows, said["enqueue_s"], said["process_s"]))
+            label = f"{name}, {variant}" if variant else name
+            took.append(Took(f"{label}{turn}", said["version"], source.rows, said["enqueue_s"], said["process_s"]))
     return took
 
 
-def _environment(scratch: server.ScratchServer, dsn: str, folder: str) -> dict[str, str]:
-    """Name the server in the way that libpq knows; dlt alone has to come by TCP."""
-    parts, tcp = conninfo_to_dict(dsn), conninfo_to_dict(scratch.tcp_dsn)
+def _environment(dsn: str, folder: str, variant: str) -> dict[str, str]:
+    """Name the server in the way that libpq knows."""
+    parts = conninfo_to_dict(dsn)
     return {
         "PATH": os.environ["PATH"],
         "HOME": folder,
@@ -98,9 +101,7 @@ def _environment(scratch: server.ScratchServer, dsn: str, folder: str) -> dict[s
         "PGPORT": str(parts["port"]),
         "PGUSER": str(parts["user"]),
         "PGDATABASE": str(parts["dbname"]),
-        "BESIDE_HOST": str(tcp["host"]),
-        "BESIDE_PORT": str(tcp["port"]),
-        "BESIDE_PASSWORD": str(tcp["password"]),
+        "BESIDE_VARIANT": variant,
         "BESIDE_FOLDER": folder,
         "DO_NOT_TRACK": "1",
         "RUNTIME__DLTHUB_TELEMETRY": "false",
@@ -165,7 +166,7 @@ def main() -> None:
     given = parser.parse_args()
     there = [name for name in WHAT if (VENVS / name / "bin" / "python").exists()]
     with (
-        server.scratch(settings=SETTINGS, tcp=True) as scratch,
+        server.scratch(settings=SETTINGS) as scratch,
         tempfile.TemporaryDirectory(prefix="pgonce-bench-") as name,
     ):
         bench, folder = Bench(scratch.dsn, scratch.postmaster_pid), Path(name)
@@ -180,7 +181,9 @@ def main() -> None:
                     took += beside(scratch, peer, source)
             queues.append(took)
             took = [ours(bench, many, workers, again=again) for again in (False, True) for workers in (1, 2)]
-            loads.append(took + (beside(scratch, "dlt", many, again=True) if "dlt" in there else []))
+            for strategy in ("delete-insert", "upsert") if "dlt" in there else ():
+                took += beside(scratch, "dlt", many, variant=strategy, again=True)
+            loads.append(took)
             print(*queues[-1], *loads[-1], sep="\n", flush=True)
         text = "\n".join(
             (

@@ -12,17 +12,11 @@ import dlt  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.csv  # noqa: E402
 
-# dlt cannot be told of a socket.
-SERVER = {
-    "host": os.environ["BESIDE_HOST"],
-    "port": int(os.environ["BESIDE_PORT"]),
-    "username": os.environ["PGUSER"],
-    "database": os.environ["PGDATABASE"],
-    "password": os.environ["BESIDE_PASSWORD"],
-}
+SERVER = "postgresql://{PGUSER}:unused@localhost/{PGDATABASE}?host={PGHOST}&port={PGPORT}".format_map(os.environ)
+MERGE = {"disposition": "merge", "strategy": os.environ["BESIDE_VARIANT"]}
 
 
-@dlt.resource(name="ledger", write_disposition="merge", primary_key="payment_id")
+@dlt.resource(name="ledger", write_disposition=MERGE, primary_key="payment_id")
 def ledger() -> Iterator[pa.Table]:
     """Give the file in pieces."""
     for batch in pyarrow.csv.open_csv(sys.argv[1]):

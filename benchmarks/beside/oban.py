@@ -1,4 +1,4 @@
-"""The money task with Oban: a job an event, handed in by batches, done by one node with 20 at a time."""
+"""The money task with Oban: a job an event, handed in by batches, done by one node with 100 at a time."""
 
 import asyncio
 import csv
@@ -14,7 +14,8 @@ from oban import Oban, worker  # noqa: E402
 from oban.schema import install  # noqa: E402
 from psycopg_pool import AsyncConnectionPool  # noqa: E402
 
-AT_A_TIME = 20
+AT_A_TIME = 100
+CONNECTIONS = 20
 BATCH = 1_000
 DSN = "postgresql://{PGUSER}@/{PGDATABASE}?host={PGHOST}&port={PGPORT}".format_map(os.environ)
 books: AsyncConnectionPool
@@ -52,7 +53,7 @@ async def main() -> None:
             await oban.enqueue_many(*(Settle.new(row) for row in rows[start : start + BATCH]))
     handed_in_s = time.perf_counter()
     async with (
-        AsyncConnectionPool("", min_size=AT_A_TIME) as books,
+        AsyncConnectionPool("", min_size=CONNECTIONS) as books,
         Oban(pool=pool, queues={"default": AT_A_TIME}),
     ):
         await done.wait()

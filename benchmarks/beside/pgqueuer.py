@@ -1,4 +1,4 @@
-"""The money task with PgQueuer: a job an event, handed in as one batch, done by one worker that takes 100 at a time."""
+"""The money task with PgQueuer: a job an event, handed in as one batch, done by one worker that takes 300 at a time."""
 
 import asyncio
 import csv
@@ -18,7 +18,7 @@ from pgqueuer.models import Job  # noqa: E402
 from pgqueuer.queries import Queries  # noqa: E402
 from pgqueuer.types import QueueExecutionMode  # noqa: E402
 
-AT_A_TIME = 100
+AT_A_TIME = 300
 CONNECTIONS = 20
 
 

@@ -94,6 +94,9 @@ class Columns(Protocol):
     def encode(self, stamp: Stamp, staged: Sequence[str] | None) -> None:
         """Encode the rows for COPY now, and for the relation ``chunk`` with these columns of the file."""
 
+    def hash(self, *, adopt: bool) -> None:
+        """Hash the rows now."""
+
     def batch(self, *, adopt: bool) -> ColumnBatch | None:
         """Return the usable rows as a batch; None where an event comes twice or a row is to be refused."""
 

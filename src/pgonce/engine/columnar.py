@@ -25,7 +25,7 @@ class BlockColumns:
     """A block of an input as the rows of one transaction."""
 
     block: Block
-    _encoded: ArrowBatch | None = None
+    _ready: ArrowBatch | None = None
 
     @property
     def begin(self) -> Cursor:
@@ -63,12 +63,18 @@ class BlockColumns:
         """Encode the rows for COPY now: later they may be wanted by a thread that has more to do than this one."""
         batch = self.batch(adopt=stamp.adopted)
         if batch is not None:
-            self._encoded = batch.encoded(stamp, staged)
+            self._ready = batch.encoded(stamp, staged)
+
+    def hash(self, *, adopt: bool) -> None:
+        """Hash the rows now, for the same reason."""
+        batch = self.batch(adopt=adopt)
+        if batch is not None:
+            self._ready = replace(batch, hashed=batch.digest())
 
     def batch(self, *, adopt: bool) -> ArrowBatch | None:
         """Return the usable rows as a batch; None where an event comes twice or a row is to be refused."""
-        if self._encoded is not None:
-            return self._encoded
+        if self._ready is not None:
+            return self._ready
         block = self.block
         if not block.rows or (not adopt and pc.min(block.amount_cents).as_py() < 0):
             return None
@@ -105,6 +111,7 @@ class ArrowBatch:
     line: pa.Array
     fields: pa.Table | None
     ahead: Encoded | None = None
+    hashed: bytes | None = None
 
     @property
     def rows(self) -> int:
@@ -149,7 +156,7 @@ class ArrowBatch:
 
     def digest(self) -> bytes:
         """Hash the rows as ``digest_events`` hashes events."""
-        return hashlib.sha256(rows((self.amount_cents, self.event_id, self.payload), self.rows)).digest()
+        return self.hashed or hashlib.sha256(rows((self.amount_cents, self.event_id, self.payload), self.rows)).digest()
 
     def keys(self) -> Keys:
         """Give the rows as arrays for a statement."""
@@ -171,6 +178,7 @@ class ArrowBatch:
             payload=self.payload.take(chosen),
             line=self.line.take(chosen),
             ahead=None,
+            hashed=None,
             fields=None if self.fields is None else self.fields.take(chosen),
         )
 

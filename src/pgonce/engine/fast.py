@@ -122,10 +122,14 @@ class Guess:
         settled.already += same
         return new
 
-    def encode(self, work: Work, columns: Columns, staged: Sequence[str] | None) -> None:
-        """Encode a chunk of columns ahead, if it will probably be written whole."""
-        if self.may_copy and self.expected is Expected.NEW:
+    def prepare(self, work: Work, columns: Columns, staged: Sequence[str] | None) -> None:
+        """Do ahead what a chunk of columns will probably need: encode it to be written whole, or hash it."""
+        if not self.may_copy:
+            return
+        if self.expected is Expected.NEW:
             columns.encode(stamp_of(work), staged)
+        elif self.expected is Expected.REPLAYED and self.misses < MISSES_MAX:
+            columns.hash(adopt=work.adopt)
 
     def _is_replay(self, transaction: Transaction, work: Work, settled: Settled, batch: Batch) -> bool:
         """Count a batch as ``already`` if its hash says so; it is not asked where that has been in vain."""

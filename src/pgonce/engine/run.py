@@ -257,7 +257,7 @@ def _settle_input(settler: Settler, source: Input, reader: RowReader, effect: Ef
         begin = Cursor.start() if settler.held.replay else source.cursor(settler.held.position)
         for part in (columns if by_columns else chunks)(source, reader, begin, pace.rows):
             if settler.limits.workers == 1 and not isinstance(part, Chunk):
-                settler.guess.encode(settler.work, part, None if effect is None else effect.columns)
+                settler.guess.prepare(settler.work, part, None if effect is None else effect.columns)
             yield part
 
     if settler.limits.checkpoint == "all":
