@@ -112,9 +112,11 @@ def test_init_through_the_pooler(make_database: Callable[[], str]) -> None:
         assert execute(made.direct, "select count(*) from pg_locks where locktype = 'advisory'") == [(0,)]
 
 
-@pytest.mark.parametrize("checkpoint", ["item", "chunk", "all"])
+@pytest.mark.parametrize(("checkpoint", "workers"), [("item", 1), ("chunk", 1), ("all", 1), ("chunk", 2)])
 @pytest.mark.parametrize("with_effect", [False, True], ids=["ledger", "effect"])
-def test_a_job_runs_and_runs_again(pooled: Pooler, files: Path, checkpoint: str, with_effect: bool) -> None:
+def test_a_job_runs_and_runs_again(
+    pooled: Pooler, files: Path, checkpoint: str, workers: int, with_effect: bool
+) -> None:
     """Twice the same command: once applied, with every checkpoint; the sessions are clean afterwards."""
     for _ in range(2):
         report = run(
@@ -124,7 +126,7 @@ def test_a_job_runs_and_runs_again(pooled: Pooler, files: Path, checkpoint: str,
             amount="amount",
             dsn=pooled.dsn,
             effect=files / "effect.sql" if with_effect else None,
-            limits=Limits(checkpoint=checkpoint, chunk_rows=CHUNK_ROWS),
+            limits=Limits(checkpoint=checkpoint, chunk_rows=CHUNK_ROWS, workers=workers),
         )
         assert report.exit_code == 0
     assert totals(pooled.direct) == (ROWS, TOTAL, TOTAL if with_effect else 0)
