@@ -202,7 +202,7 @@ def test_several_statements_in_one_message_are_one_point_and_said_so(folder: Pat
 def test_only_the_client_is_killed_if_asked(folder: Path) -> None:
     """The shell that started the client lives on, and takes its end for an error."""
     (folder / "job.sh").write_text(
-        f"{_bin()}/psql -Xq -c \"insert into done values ('P-1') on conflict do nothing\" || echo survived >> said\n"
+        f"'{_bin()}/psql' -Xq -c \"insert into done values ('P-1') on conflict do nothing\" || echo survived >> said\n"
     )
     program = "import subprocess\nsubprocess.run(['sh', 'job.sh'])\n"
     report = crash_python(
