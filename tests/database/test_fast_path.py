@@ -174,9 +174,9 @@ def statements_of(desk: Desk, action: Callable[[], object]) -> list[str]:
         names.append(name)
         return rows(self, name, **parameters)
 
-    def watched_copy(transaction: Transaction, name: str, pieces: Any) -> None:
+    def watched_copy(transaction: Transaction, name: str, pieces: Any) -> int:
         names.append(name)
-        copy_rows(transaction, name, pieces)
+        return copy_rows(transaction, name, pieces)
 
     with patch.object(Transaction, "rows", watched), patch.object(fast, "copy_rows", watched_copy):
         action()

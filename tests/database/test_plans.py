@@ -106,7 +106,7 @@ def test_the_check_of_sets_and_the_inserts_read_no_table(million: psycopg.Connec
         "errors": text_array([None] * CHUNK),
     }
     with million.transaction(force_rollback=True):
-        assert million.execute(statement("insert_events", "pgonce"), fields).fetchone() == (CHUNK,)
+        assert million.execute(statement("insert_events", "pgonce"), fields).fetchone() == (CHUNK, 0)
         found = million.execute(counted).fetchone()
     assert found is not None
     assert found[0] == 0

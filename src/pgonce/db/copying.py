@@ -31,22 +31,21 @@ def field(value: bytes) -> bytes:
     return _SIZE.pack(len(value)) + value
 
 
-def copy_rows(transaction: Transaction, name: str, pieces: Iterable[bytes]) -> None:
-    """Run a COPY of ``sql/statements`` with encoded rows, given in pieces of any size.
+def copy_rows(transaction: Transaction, name: str, pieces: Iterable[bytes]) -> int:
+    """Run a COPY of ``sql/statements`` with encoded rows, given in pieces of any size; return how many were stored.
 
     Raises KeyTaken for an event's key, known by its name and schema. An effect's is no such case: an effect where no
     event was is a broken promise, and said as such.
     Safe to re-run: in another transaction only, this one has failed then.
     """
     try:
-        with (
-            transaction.connection.cursor() as cursor,
-            cursor.copy(statement(name, transaction.schema)) as copy,
-        ):
-            copy.write(HEADER)
-            for piece in pieces:
-                copy.write(piece)
-            copy.write(TRAILER)
+        with transaction.connection.cursor() as cursor:
+            with cursor.copy(statement(name, transaction.schema)) as copy:
+                copy.write(HEADER)
+                for piece in pieces:
+                    copy.write(piece)
+                copy.write(TRAILER)
+            return cursor.rowcount
     except psycopg.errors.UniqueViolation as error:
         if error.diag.constraint_name == EVENT_KEY and error.diag.schema_name == transaction.schema:
             raise KeyTaken from error

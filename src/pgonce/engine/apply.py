@@ -18,6 +18,7 @@ from operator import lt
 from pgonce.db.arrays import bigint_array, text_array
 from pgonce.db.transaction import Transaction
 from pgonce.engine.compare import Comparison, Stored
+from pgonce.errors import InvariantBroken
 from pgonce.model.chunk import Chunk
 from pgonce.model.outcome import Tally
 from pgonce.model.row import Finding, Key, Row, conflict
@@ -309,7 +310,20 @@ def _insert(
         errors=text_array([error for _, _, error in judged]),
     )
     if found is None or found[0] != len(judged):
+        # Who was faster has committed, or this insert would not have ended: its rows are there for the next statement.
+        require_all("event", missing=len(judged) - len(_lock(transaction, work, [row for row, _, _ in judged])))
         raise Redo
+    require_all("effect", missing=found[1])
+
+
+def require_all(table: str, *, missing: int) -> None:
+    """Raise InvariantBroken if rows were not stored that nothing of pgonce's keeps out."""
+    if missing:
+        raise InvariantBroken(
+            f"{missing} rows were not stored in {table}: a trigger, a rule or a policy that is not pgonce's keeps them "
+            "out. Nothing of the chunk was committed. Take it away (pgonce db doctor names what is not as it was made) "
+            "and run again"
+        )
 
 
 def _complete(transaction: Transaction, work: Work, settled: Settled, due: Sequence[tuple[Row, Row, bool]]) -> None:
@@ -338,6 +352,7 @@ def _complete(transaction: Transaction, work: Work, settled: Settled, due: Seque
         )
         if found is None or found[0] != len(part):
             raise Redo
+        require_all("effect", missing=found[1])
     for given, row in completed:
         settled.late += Tally(1, given.amount_cents)
         settled.applied.append(row)

@@ -91,10 +91,10 @@ class Columns(Protocol):
     def by_row(self) -> Chunk:
         """Return the same rows one by one, for the exact path."""
 
-    def encode(self, stamp: Stamp, staged: Sequence[str] | None) -> None:
+    def encode_ahead(self, stamp: Stamp, staged: Sequence[str] | None) -> None:
         """Encode the rows for COPY now, and for the relation ``chunk`` with these columns of the file."""
 
-    def hash(self, *, adopt: bool) -> None:
+    def hash_ahead(self, *, adopt: bool) -> None:
         """Hash the rows now."""
 
     def batch(self, *, adopt: bool) -> ColumnBatch | None:

@@ -59,13 +59,13 @@ class BlockColumns:
         """Read the rows again, one by one."""
         return self.block.chunk()
 
-    def encode(self, stamp: Stamp, staged: Sequence[str] | None) -> None:
+    def encode_ahead(self, stamp: Stamp, staged: Sequence[str] | None) -> None:
         """Encode the rows for COPY now: later they may be wanted by a thread that has more to do than this one."""
         batch = self.batch(adopt=stamp.adopted)
         if batch is not None:
             self._ready = batch.encoded(stamp, staged)
 
-    def hash(self, *, adopt: bool) -> None:
+    def hash_ahead(self, *, adopt: bool) -> None:
         """Hash the rows now, for the same reason."""
         batch = self.batch(adopt=adopt)
         if batch is not None:

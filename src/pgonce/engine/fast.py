@@ -14,7 +14,7 @@ from enum import Enum
 
 from pgonce.db.copying import KeyTaken, copy_rows
 from pgonce.db.transaction import Transaction
-from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, claim, settle_rows, write_findings
+from pgonce.engine.apply import Redo, Settled, Work, apply_chunk, claim, require_all, settle_rows, write_findings
 from pgonce.engine.batch import Batch, ColumnBatch, Columns, RowBatch, Stamp
 from pgonce.engine.replay import is_replay
 from pgonce.model.chunk import Chunk
@@ -127,9 +127,9 @@ class Guess:
         if not self.may_copy:
             return
         if self.expected is Expected.NEW:
-            columns.encode(stamp_of(work), staged)
+            columns.encode_ahead(stamp_of(work), staged)
         elif self.expected is Expected.REPLAYED and self.misses < MISSES_MAX:
-            columns.hash(adopt=work.adopt)
+            columns.hash_ahead(adopt=work.adopt)
 
     def _is_replay(self, transaction: Transaction, work: Work, settled: Settled, batch: Batch) -> bool:
         """Count a batch as ``already`` if its hash says so; it is not asked where that has been in vain."""
@@ -163,9 +163,10 @@ class Guess:
         """Write events and effects: the very rows that ``claim`` would insert. Raises Redo if one is stored."""
         stamp = stamp_of(work)
         try:
-            copy_rows(transaction, "copy_events", batch.events(stamp))
+            require_all("event", missing=batch.rows - copy_rows(transaction, "copy_events", batch.events(stamp)))
             if not work.adopt:
-                copy_rows(transaction, "copy_effects", batch.effects(stamp))
+                stored = copy_rows(transaction, "copy_effects", batch.effects(stamp))
+                require_all("effect", missing=batch.rows - stored)
         except KeyTaken as taken:
             raise Redo from taken
 

@@ -1,6 +1,7 @@
 -- Complete events that are pending and locked by this transaction, write their effects, and say in their history who did.
 -- Lock: the event rows, held already.
--- Zero rows: never; the count is lower than the number handed in when one of them was not pending.
+-- Zero rows: never; the count is lower than the number handed in when one of them was not pending. The second number is
+-- that of effects which something kept from being stored.
 with done as (
     update pgonce.event as e
     set status = 'completed', attempts = e.attempts + %(attempts)s::integer, error = null,
@@ -18,6 +19,7 @@ new_effect as (
     select d.job, d.source, d.event_id, d.amount_cents
     from done as d
     where not d.adopted
+    returning event_id
 ),
 history as (
     insert into pgonce.event_history (
@@ -35,4 +37,5 @@ history as (
         %(run_id)s::bigint, %(epoch)s::integer
     from done as d
 )
-select count(*) from done
+select count(*), count(*) filter (where not d.adopted) - (select count(*) from new_effect)
+from done as d

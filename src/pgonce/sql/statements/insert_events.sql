@@ -1,6 +1,7 @@
 -- Claim new events by inserting their keys in key order, and write the effects of those that are completed.
 -- Lock: the inserted keys; a second inserter of one waits here until this transaction ends.
--- Zero rows: never; the count is lower than the number handed in when another transaction stored some of the keys.
+-- Zero rows: never; the count is lower than the number handed in when another transaction stored some of the keys. The
+-- second number is that of effects which something kept from being stored.
 with new_event as (
     insert into pgonce.event (
         job, source, event_id, status, amount_cents, payload, run_id, line, epoch, attempts, adopted, error
@@ -21,5 +22,7 @@ new_effect as (
     select n.job, n.source, n.event_id, n.amount_cents
     from new_event as n
     where n.status = 'completed' and not n.adopted
+    returning event_id
 )
-select count(*) from new_event
+select count(*), count(*) filter (where n.status = 'completed' and not n.adopted) - (select count(*) from new_effect)
+from new_event as n
