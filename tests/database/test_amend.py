@@ -263,24 +263,24 @@ def losing_the_answer(clerk: Clerk, *, commits: bool, then: Any = None) -> Itera
     real = session._commit
     lost: list[bool] = []
 
-    def commit(connection: psycopg.Connection, deadline: Any) -> None:
+    def commit(connection: psycopg.Connection) -> None:
         if lost:
-            real(connection, deadline)
+            real(connection)
             return
         lost.append(True)
         if commits:
-            real(connection, deadline)
+            real(connection)
         session.close()
         if then is not None:
             then()
         raise CommitInDoubt("COMMIT was sent and its outcome is not known")
 
-    session._commit = commit  # type: ignore[method-assign]
+    session._commit = commit
     try:
         yield
         assert lost
     finally:
-        session._commit = real  # type: ignore[method-assign]
+        session._commit = real
 
 
 @pytest.mark.parametrize("commits", [True, False])

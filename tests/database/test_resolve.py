@@ -15,7 +15,6 @@ from pgonce.engine import doubt
 from pgonce.engine.amend import Amendment, amend
 from pgonce.engine.resolve import Question, Resolved, resolve
 from pgonce.errors import ConfigurationError, EventNotFound, OutcomeUnknown, PgonceError, SchemaMismatch, Unreachable
-from pgonce.model.deadline import Deadline
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def ask(desk: Desk, run_id: int | None = None, **options: int | float) -> list[R
     """Ask with a clerk of its own, and see that nothing was written."""
     before = desk.everything(), desk.sql("select t::text from pgonce.start as t order by 1")
     clerk = desk.make_clerk()
-    found = resolve(clerk, Question(run_id=run_id, **options))  # type: ignore[arg-type]
+    found = resolve(clerk, Question(run_id=run_id, **options))
     assert (desk.everything(), desk.sql("select t::text from pgonce.start as t order by 1")) == before
     return found
 
@@ -46,7 +45,7 @@ def test_a_doubt_is_waited_for_and_then_told_for_certain(logged: Desk, ends: str
     """R3, FAILURES 2.2: while the COMMIT goes on it is unknown and named who holds it; then it is the truth."""
     with lost_inside_commit(logged, chunk_deadline_s=2.0) as (run, old, gate):
         with pytest.raises(OutcomeUnknown, match="pgonce resolve 1 --start 1 --chunk 2"):
-            run.result(timeout=30)  # type: ignore[attr-defined]
+            run.result(timeout=30)
         [unknown] = ask(logged, 1, chunk=2, deadline_s=0.4)
         assert (unknown.state, unknown.established, unknown.committed) == ("unknown", False, None)
         assert f"pg_terminate_backend({old})" in unknown.next
@@ -128,7 +127,7 @@ def test_what_cannot_be_asked_is_refused(logged: Desk) -> None:
         ask(logged, 7)
     for options in ({"deadline_s": 0}, {"deadline_s": float("inf")}, {"epoch": 1}, {"chunk": 1}):
         with pytest.raises(ConfigurationError):
-            Question(**options)  # type: ignore[arg-type]
+            Question(**options)
     with pytest.raises(ConfigurationError, match="--chunk 0"):
         Question(run_id=1, chunk=0)
 
@@ -164,15 +163,15 @@ def test_what_is_in_doubt_beside_the_chunks_names_its_run_too(logged: Desk, monk
     original = clerk.session._commit
     count = [0]
 
-    def lose(connection: object, deadline: object) -> None:
+    def lose(connection: object) -> None:
         count[0] += 1
         if count[0] < 4:
-            original(connection, deadline)  # type: ignore[arg-type]
+            original(connection)
             return
         clerk.session.close()
         raise CommitInDoubt("the answer to COMMIT was lost")
 
-    clerk.session._commit = lose  # type: ignore[method-assign, assignment]
+    clerk.session._commit = lose
     short = Clerk(
         session=clerk.session, clock=clerk.clock, sleep=clerk.sleep, random=clerk.random, backoff=clerk.backoff,
         patience_s=0.2,
@@ -194,8 +193,8 @@ def test_a_doubt_is_not_forgotten_when_the_next_try_does_not_even_begin(logged: 
     original = clerk.session._commit
     held: list[psycopg.Connection] = []
 
-    def lose(connection: psycopg.Connection, deadline: Deadline) -> None:
-        original(connection, deadline)
+    def lose(connection: psycopg.Connection) -> None:
+        original(connection)
         clerk.session._drop()
         if then == "gone":
             clerk.session.target = Target(conninfo=f"host={logged.folder} port=1 dbname=x", named_by="a test")
@@ -204,7 +203,7 @@ def test_a_doubt_is_not_forgotten_when_the_next_try_does_not_even_begin(logged: 
             held[0].execute("lock table pgonce.event")
         raise CommitInDoubt("the answer to COMMIT was lost")
 
-    clerk.session._commit = lose  # type: ignore[method-assign]
+    clerk.session._commit = lose
     with pytest.raises(OutcomeUnknown, match="the answer to COMMIT was lost") as unknown:
         amend(clerk, "pay", "1", Amendment(amount="5"), why="sign")
     assert unknown.value.maybe_committed

@@ -280,16 +280,16 @@ def losing_answers(clerk: Clerk, *, commits: bool, then: Callable[[], object] = 
     session, lost = clerk.session, [0]
     original = session._commit
 
-    def lose(connection: Any, deadline: Any) -> None:
-        session._commit = original  # type: ignore[method-assign]
+    def lose(connection: Any) -> None:
+        session._commit = original
         if commits:
-            original(connection, deadline)
+            original(connection)
         session.close()
         lost[0] += 1
         then()
         raise CommitInDoubt("the answer to COMMIT was lost")
 
-    session._commit = lose  # type: ignore[method-assign]
+    session._commit = lose
     yield lost
     assert lost == [1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -12,6 +11,7 @@ import psycopg
 import pytest
 
 from database.jobs import Desk, Watching, clerk_on, in_thread, until, until_blocked
+from database.working import PATIENT_S, no_worker_is_left, waiting_in_turn, writing
 from pgonce.db.transaction import Transaction
 from pgonce.engine import run as run_module
 from pgonce.engine import workers as workers_module
@@ -21,46 +21,6 @@ from pgonce.errors import ConfigurationError, Interrupted, StopRequested
 from pgonce.model.limits import Limits
 
 WORKERS = 3
-
-# So long that what waits too long for its turn is not let go within a test: it has to be seen that it holds others up.
-PATIENT_S = 1000.0
-
-
-def writing(desk: Desk) -> int:
-    """Count the transactions that have written something."""
-    found = desk.one(
-        "select count(*) from pg_stat_activity where datname = current_database() and backend_xid is not null"
-    )
-    return int(found)
-
-
-def waiting_in_turn(desk: Desk, count: int) -> None:
-    """Wait until so many transactions are held open between two statements."""
-    until(
-        lambda: (
-            desk.one(
-                """select count(*) from pg_stat_activity
-                where datname = current_database() and state = 'idle in transaction'"""
-            )
-            >= count
-        ),
-        f"{count} transactions that wait for their turn",
-    )
-
-
-def no_worker_is_left(desk: Desk) -> None:
-    """Nothing that the workers began goes on: no thread, no transaction."""
-    assert [thread.name for thread in threading.enumerate() if thread.name == "pgonce-worker"] == []
-    until(
-        lambda: (
-            desk.one(
-                """select count(*) from pg_stat_activity where datname = current_database()
-                and backend_type = 'client backend' and xact_start is not null and pid <> pg_backend_pid()"""
-            )
-            == 0
-        ),
-        "the end of every transaction",
-    )
 
 
 @pytest.mark.parametrize("workers", [2, 4])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
@@ -104,6 +105,22 @@ def connect(target: Target, *, application: str, within_s: float = CONNECT_TIMEO
     if "application_name" not in given:
         extra["application_name"] = application
     return psycopg.connect(make_conninfo(target.conninfo, **extra), autocommit=True, prepare_threshold=None)
+
+
+def has_hung_up(connection: psycopg.Connection) -> bool:
+    """Say whether the server has closed an idle connection; its last words may still have to be read first.
+
+    Safe to re-run: yes.
+    """
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    try:
+        while poller.poll(0):
+            connection.pgconn.consume_input()
+            connection.pgconn.is_busy()
+    except psycopg.Error:
+        return True
+    return connection.broken
 
 
 def _whole_seconds(text: object) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,7 +19,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from pgonce.db import failure
-from pgonce.db.connect import Target, connect
+from pgonce.db.connect import Target, connect, has_hung_up
 from pgonce.db.deferred import Pending, deferred_signals
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure, failure_of, tells_degraded
 from pgonce.db.statements import statement
@@ -44,6 +45,9 @@ LOCK_SLACK_MS = 50
 # A statement that runs into the deadline is to fail by its own timeout, which keeps the connection; that of the whole
 # transaction, which ends it, comes this much later.
 TRANSACTION_SLACK_MS = 2_000
+
+# A connection that is only kept is not waited for longer; the next chunk asks for it again.
+KEEP_S_MAX = 2.0
 
 # A server that is just starting answers within the first few tries.
 TRIES_BEFORE_TELLING = 6
@@ -86,11 +90,11 @@ class Session:
         self._committed = False
         self._process = os.getpid()
         self._has_told_for_another = False
+        self._kept: psycopg.Connection | None = None
+        self._until = Deadline.after(0.0, time.monotonic)
         self._parents: list[psycopg.Connection | None] = []
         self.backend_pid: int | None = None
         self.backend_start: object = None
-        self.serving_pid: int | None = None
-        """The backend that serves the open transaction, or served the last one; also behind a pooler."""
         self.durability_degraded = False
         """Whether a COMMIT, answered or not, went on without the synchronous standby that it waited for."""
 
@@ -186,7 +190,7 @@ class Session:
                 "a transaction is open on this connection already, and a second one would be committed with it. Do not "
                 "nest transactions; give each thread and each process a connection of its own. Nothing was sent."
             )
-        self._committed = False
+        self._committed, self._until = False, deadline
         try:
             connection = self._idle_connection(deadline)
             with self._watchdog.watching(connection.fileno(), deadline.left_s()):
@@ -195,6 +199,8 @@ class Session:
         except BaseException as error:
             if self._committed:
                 error.add_note("the transaction was committed before this")
+            if isinstance(error, DatabaseFailure):
+                self._tidy()  # the next try may come on another session, and wait for a lock that was left on this one
             raise
         finally:
             self._busy.release()
@@ -209,6 +215,35 @@ class Session:
             self._drop()
         return self.connect(deadline)
 
+    def extend(self, transaction: Transaction, deadline: Deadline) -> None:
+        """Give the open transaction of this session until another deadline.
+
+        Raises what the statement raises. Safe to re-run: yes.
+        """
+        self._until = deadline
+        self._watchdog.extend(deadline.left_s())
+        self._bound(transaction, deadline)
+
+    def keep(self) -> None:
+        """Have a connection that lives, while others do the work: by its backend is judged whether a run has an owner.
+
+        The server is not to end it for idling. Where none can be had now, there is none. Safe to re-run: yes.
+        """
+        if self._connection is not None and has_hung_up(self._connection):
+            self._drop()
+        if self._connection is not None and self._connection is self._kept:
+            return
+        try:
+            connection = self.connect(Deadline.after(KEEP_S_MAX, time.monotonic))
+            if self.backend_pid is not None:
+                with self._watchdog.watching(connection.fileno(), KEEP_S_MAX):
+                    connection.execute("set idle_session_timeout = 0")
+            self._kept = connection
+        except psycopg.Error:
+            self._drop()
+        except Unreachable:
+            pass
+
     def _forget(self) -> None:
         """Leave the connection to the parent process: closing it here would end it there."""
         self._parents.append(self._connection)
@@ -219,7 +254,7 @@ class Session:
         connection = self._connection
         if self._is_tidy or connection is None or os.getpid() != self._process:
             return
-        self._is_tidy = True
+        self._is_tidy, self._kept = True, None
         if self.backend_pid is None or connection.info.transaction_status is not TransactionStatus.IDLE:
             return
         try:
@@ -248,12 +283,12 @@ class Session:
             if commit:
                 transaction.refuse_if_failed()
                 transaction.before_commit()
-                self._commit(connection, deadline)
+                self._commit(connection)
         except psycopg.Error as error:
             self._abandon()
             if transaction is not None and transaction.foreign is error:
                 raise
-            raise self._ended(self._failure(error, phase, deadline)) from error
+            raise self._ended(self._failure(error, phase)) from error
         except DatabaseFailure as outcome:
             self._abandon()
             self._ended(outcome)
@@ -266,11 +301,11 @@ class Session:
         if not commit:
             self._abandon()
 
-    def _failure(self, error: psycopg.Error, phase: Phase, deadline: Deadline) -> DatabaseFailure:
+    def _failure(self, error: psycopg.Error, phase: Phase) -> DatabaseFailure:
         alive = self._connection is not None
         if self._watchdog.cut:
             error.add_note("(pgonce ended the wait: the deadline had passed and the server did not answer)")
-        return failure_of(error, phase, schema=self.schema, alive=alive, timed_out=deadline.passed)
+        return failure_of(error, phase, schema=self.schema, alive=alive, timed_out=self._until.passed)
 
     def _ended(self, outcome: DatabaseFailure) -> DatabaseFailure | CommitInDoubt:
         """Close the connection if the next try needs another one, and say how the transaction ended."""
@@ -291,7 +326,7 @@ class Session:
         )
         if found is None:
             raise ConfigurationError("the server did not answer the opening statement of a transaction")
-        in_recovery, replication_role, transaction.may_use_temp, self.serving_pid = found[:4]
+        in_recovery, replication_role, transaction.may_use_temp = found[:3]
         if in_recovery:
             raise failure.standby(self.target.label)
         if replication_role == "replica":
@@ -300,12 +335,12 @@ class Session:
                 "hold. Connect as a role without that setting."
             )
 
-    def _commit(self, connection: psycopg.Connection, deadline: Deadline) -> None:
+    def _commit(self, connection: psycopg.Connection) -> None:
         """Send COMMIT and look at what it answers; after anything but COMMIT the connection is not used again."""
         tag, pending = None, Pending()
         try:
             with deferred_signals() as pending:
-                tag = self._answer_to_commit(connection, deadline)
+                tag = self._answer_to_commit(connection)
                 self._committed = tag == "COMMIT"
             pending.deliver()
         except CommitInDoubt as doubt:
@@ -323,11 +358,11 @@ class Session:
             self._drop()
             raise failure.rolled_back(tag or "no tag")
 
-    def _answer_to_commit(self, connection: psycopg.Connection, deadline: Deadline) -> str | None:
+    def _answer_to_commit(self, connection: psycopg.Connection) -> str | None:
         try:
             return connection.execute("commit").statusmessage
         except psycopg.Error as error:
-            outcome = self._failure(error, Phase.COMMIT, deadline)
+            outcome = self._failure(error, Phase.COMMIT)
             if outcome.decision.verdict is Verdict.AMBIGUOUS:
                 raise CommitInDoubt(f"COMMIT was sent and its outcome is not known: {outcome}") from error
             raise outcome from error

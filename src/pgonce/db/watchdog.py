@@ -47,6 +47,12 @@ class Watchdog:
             self.release()
             os.close(own)
 
+    def extend(self, seconds: float) -> None:
+        """Let what is watched now last this long from now, and the grace."""
+        with self._lock:
+            if self._limit_s is not None:
+                self._limit_s = time.monotonic() + seconds + GRACE_S
+
     def cut_now(self) -> None:
         """Shut down the socket of what is watched now, whatever time it has left. Safe to re-run: yes."""
         with self._lock:

@@ -139,6 +139,9 @@ class Settler:
             ahead = None
             try:
                 with begun or self.clerk.session.transaction(deadline) as transaction:
+                    if begun is not None:
+                        begun.session.extend(transaction, deadline)
+                        self.clerk.session.keep()
                     settled, to = body(transaction)
                     moved = move(transaction, self.clerk.session, self.held, to, settled)
                 return self._commit_seen(settled, moved)

@@ -66,6 +66,8 @@ class Ahead:
     taken: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    has_begun: bool = False
+    """Whether there was a connection for it and BEGIN was answered."""
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def begin(self, clock: Callable[[], float]) -> bool:
@@ -78,6 +80,7 @@ class Ahead:
             self.session.connect(self.deadline.at_most(Deadline.after(CONNECT_S_MAX, clock)))
             with contextlib.ExitStack() as stack:
                 transaction = stack.enter_context(self.session.transaction(self.deadline))
+                self.has_begun = True
                 self.applying.store(transaction)
                 self._stack, self.transaction = stack.pop_all(), transaction
         except Unreachable:
@@ -135,6 +138,7 @@ class Workers:
         self._order: SimpleQueue[Ahead | _Ended] = SimpleQueue()
         self._in_flight: list[Ahead] = []
         self._taking, self._stopped, self._is_ended = threading.Lock(), threading.Event(), False
+        self._wants_connection = threading.Event()  # set while the chunk in turn may have none, behind a full pooler
         self._sessions = [clerk.session.another(sleep=self._sleep) for _ in range(count)]
         self._threads = [
             threading.Thread(target=self._work, args=(session, replace(guess)), name="pgonce-worker", daemon=True)
@@ -142,8 +146,11 @@ class Workers:
         ]
 
     def __enter__(self) -> Workers:
-        for thread in self._threads:
-            thread.start()
+        with contextlib.ExitStack() as stack:
+            stack.push(self.__exit__)
+            for thread in self._threads:
+                thread.start()
+            stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -154,7 +161,8 @@ class Workers:
         for session in self._sessions:
             session.abort()
         for thread in self._threads:
-            thread.join(STOP_S_MAX)
+            if thread.ident is not None:
+                thread.join(STOP_S_MAX)
 
     def in_turn(self) -> Iterator[Ahead]:
         """Yield the chunks in input order, each when the one before it has been settled.
@@ -164,11 +172,16 @@ class Workers:
         while not isinstance(ahead := self._order.get(), _Ended):
             while not ahead.ready.wait(LOOK_S):
                 self._stop_if_asked()
+                if not ahead.has_begun:
+                    self._wants_connection.set()
             with ahead.lock:
                 ahead.taken.set()
             if ahead.error is not None:
                 raise ahead.error
+            if ahead.transaction is None:
+                self._wants_connection.set()
             yield ahead
+            self._wants_connection.clear()
             self._in_flight.remove(ahead)
             ahead.done.set()
             del ahead
@@ -206,23 +219,33 @@ class Workers:
                 return None
             ahead = Ahead(applying=applying, session=session, deadline=self._clerk.deadline(self._chunk_s))
             self._in_flight.append(ahead)
+            if self._stopped.is_set():  # while the chunk was read; nobody would end the wait for its turn
+                return None
             self._order.put(ahead)
             return ahead
 
     def _hold(self, ahead: Ahead) -> None:
-        """Hold a transaction until its turn has come; let it go where that may take long."""
+        """Hold a transaction until its turn has come; let it go where others want what it has, or it takes long."""
         until = Deadline.after(self._chunk_s * WAITING_PART_MAX, self._clerk.clock)
         while ahead.transaction is not None and not ahead.taken.wait(LOOK_S):
             with ahead.lock:
                 if not ahead.taken.is_set() and (
-                    self._stopped.is_set() or until.passed or ahead.transaction.holds_up(but=self._later(ahead))
+                    self._stopped.is_set()
+                    or until.passed
+                    or self._takes_a_connection(ahead)
+                    or ahead.transaction.holds_up(but=self._later(ahead))
                 ):
                     ahead.let_go()
 
+    def _takes_a_connection(self, ahead: Ahead) -> bool:
+        """Say whether a later chunk holds one of a pooler's connections while the chunk in turn may wait for one."""
+        is_pooled = ahead.session.backend_pid is None
+        return is_pooled and self._wants_connection.is_set() and self._in_flight[0] is not ahead
+
     def _later(self, ahead: Ahead) -> list[int]:
-        """Return the backends that are at work for later chunks: those may wait."""
+        """Return the backends that are at work for later chunks: those may wait. A pooler's are nobody's for long."""
         in_flight = list(self._in_flight)
-        pids = [other.session.serving_pid for other in in_flight[in_flight.index(ahead) + 1 :]]
+        pids = [other.session.backend_pid for other in in_flight[in_flight.index(ahead) + 1 :]]
         return [pid for pid in pids if pid is not None]
 
     def _sleep(self, seconds: float) -> None:

@@ -2,13 +2,12 @@
 -- the one form that the driver knows, whatever role, database or pool say. Everything here is qualified, operators too:
 -- the path that is still in force is not ours.
 -- Lock: none.
--- Zero rows: never; one row: is this a standby, is the session a replica by setting, may the role make temporary tables,
--- which backend is it; the rest is what was set.
+-- Zero rows: never; one row: is this a standby, is the session a replica by setting, may the role make temporary tables;
+-- the rest is what was set.
 select
     pg_catalog.pg_is_in_recovery() as in_recovery,
     pg_catalog.current_setting('session_replication_role') as replication_role,
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP') as may_use_temp,
-    pg_catalog.pg_backend_pid() as backend_pid,
     pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
     pg_catalog.set_config('synchronous_commit', 'on', true),
     pg_catalog.set_config('standard_conforming_strings', 'on', true),
