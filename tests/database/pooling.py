@@ -65,7 +65,7 @@ def pooler(direct: str) -> Iterator[Pooler]:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
                 extra_groups=[] if account else None,
-                **account,  # type: ignore[arg-type]  # user and group are numbers, extra_groups is given apart
+                **account,  # user and group are numbers, extra_groups is given apart
             )
         dsn = make_conninfo(
             "", host="127.0.0.1", port=port, dbname=place["dbname"], user=place["user"], sslmode="disable"

@@ -66,7 +66,7 @@ def test_a_signal_ends_the_run_between_two_chunks_when_nobody_hears_it(desk: Des
 def test_a_time_that_is_no_number_above_zero_is_refused(name: str, value: float) -> None:
     """HOUSE: every limit is one."""
     with pytest.raises(ConfigurationError, match="a number above zero"):
-        Limits(**{name: value})  # type: ignore[arg-type]
+        Limits(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_an_order_that_cannot_be_carried_out_is_refused_before_a_database_is_ask
 ) -> None:
     """ECOSYSTEM: a mistake in the command is told as one."""
     with pytest.raises(ConfigurationError, match=reason):
-        order(**({"job": "pay", "key": "id"} | options))  # type: ignore[arg-type]
+        order(**({"job": "pay", "key": "id"} | options))
 
 
 def test_a_source_is_the_same_in_every_normal_form() -> None:

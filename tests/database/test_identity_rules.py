@@ -205,7 +205,7 @@ def test_another_definition_under_the_same_name_is_refused_naming_what_differs(d
         ({"effect": "select 2"}, "effect sha256"),
     ]:
         with pytest.raises(DefinitionChanged) as caught:
-            desk.run(path, **{"effect": "select 1"} | options)  # type: ignore[arg-type]
+            desk.run(path, **{"effect": "select 1"} | options)
         assert word in str(caught.value)
         assert "pgonce job change pay" in str(caught.value)
     assert desk.one("select count(*) from pgonce.event") == 1

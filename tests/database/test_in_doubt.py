@@ -123,10 +123,10 @@ def test_a_commit_that_is_answered_with_rollback_is_not_taken_for_success(logged
             spoiled.append(True)
             with pytest.raises(psycopg.errors.DivisionByZero):
                 original("select 1 / 0")
-        return original(query, *arguments, **options)  # type: ignore[call-overload]
+        return original(query, *arguments, **options)
 
     spoiled: list[bool] = []
-    connection.execute = swallow  # type: ignore[method-assign, assignment]
+    connection.execute = swallow
     with pytest.raises(PgonceError, match="the server answered COMMIT with ROLLBACK"):
         logged.run(logged.csv(ROWS), effect=WRITE)
     assert spoiled

@@ -315,7 +315,7 @@ def test_an_answer_that_is_no_bool_leaves_it_unknown(database: str, other: psyco
         pgonce.connect(proxy.dsn(database)) as once,
         pytest.raises(pgonce.OutcomeUnknown, match="not True or False") as caught,
     ):
-        once.do(lambda tx: tx.execute(ADD), look=lambda tx: answer)  # type: ignore[arg-type,return-value]
+        once.do(lambda tx: tx.execute(ADD), look=lambda tx: answer)
     assert (caught.value.retryable, caught.value.maybe_committed) == (False, True)
     assert balance(other) == 100
 

@@ -226,11 +226,11 @@ def test_an_interrupt_before_commit_is_sent_rolls_back(
 def test_a_deadline_is_a_number_of_seconds(once: pgonce.Once, seconds: object) -> None:
     """Said before anything is begun; so are attempts and look."""
     with pytest.raises(pgonce.ConfigurationError, match="deadline_s"):
-        once.do(lambda tx: None, deadline_s=seconds)  # type: ignore[arg-type]
+        once.do(lambda tx: None, deadline_s=seconds)
     with pytest.raises(pgonce.ConfigurationError, match="attempts"):
-        once.do(lambda tx: None, attempts=seconds)  # type: ignore[arg-type]
+        once.do(lambda tx: None, attempts=seconds)
     with pytest.raises(pgonce.ConfigurationError, match="look"):
-        once.do(lambda tx: None, look=True)  # type: ignore[arg-type]
+        once.do(lambda tx: None, look=True)
 
 
 def test_a_closed_connection_stays_closed(database: str) -> None:

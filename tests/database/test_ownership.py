@@ -42,7 +42,7 @@ class Gate:
 def take(desk: Desk, clerk: object, **options: object) -> object:
     """Own run 1 as its next start."""
     values = {"replay": False, "checkpoint": "chunk", "input_name": "x", "take_over": False, "wait_s": 0.0} | options
-    return acquire(clerk, Claim(job="pay", version=1, run_id=1, **values))  # type: ignore[arg-type]
+    return acquire(clerk, Claim(job="pay", version=1, run_id=1, **values))
 
 
 def test_a_live_owner_is_named_after_the_grace(desk: Desk) -> None:
@@ -154,8 +154,8 @@ def test_every_acquisition_has_the_next_epoch_and_a_token_of_its_own(desk: Desk)
     desk.run(desk.csv(ROWS))
     first = take(desk, desk.clerk)
     second = take(desk, desk.make_clerk(), take_over=True)
-    assert [held.epoch for held in (first, second)] == [2, 3]  # type: ignore[attr-defined]
-    release(desk.clerk, first, "late")  # type: ignore[arg-type]
+    assert [held.epoch for held in (first, second)] == [2, 3]
+    release(desk.clerk, first, "late")
     assert desk.sql("select ended_how from pgonce.start where epoch = 3") == [(None,)]
     assert desk.one("select count(distinct token) from pgonce.start") == 3
 
@@ -189,7 +189,7 @@ def test_an_owner_behind_a_pooler_counts_as_gone_after_a_silence(desk: Desk) -> 
     with pytest.raises(RunOwned):
         take(desk, frozen(desk.clerk))
     desk.sql("update pgonce.start set moved_at = moved_at - interval '121 seconds' where epoch = 2")
-    assert take(desk, frozen(desk.clerk)).epoch == 3  # type: ignore[attr-defined]
+    assert take(desk, frozen(desk.clerk)).epoch == 3
 
 
 def test_a_pid_that_another_backend_has_now_is_not_the_owner(desk: Desk) -> None:
@@ -198,7 +198,7 @@ def test_a_pid_that_another_backend_has_now_is_not_the_owner(desk: Desk) -> None
     other = desk.make_clerk()
     take(desk, other)
     desk.sql("update pgonce.start set backend_start = backend_start - interval '1 hour' where epoch = 2")
-    assert take(desk, frozen(desk.clerk)).epoch == 3  # type: ignore[attr-defined]
+    assert take(desk, frozen(desk.clerk)).epoch == 3
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 3, 7])
@@ -297,7 +297,7 @@ def test_a_start_does_not_finish_a_run_that_was_taken_over(desk: Desk) -> None:
         gate.opened.set()
         with pytest.raises(LeaseLost, match="taken over before it was finished"):
             first.result(timeout=30)
-        release(desk.clerk, second, "test")  # type: ignore[arg-type]
+        release(desk.clerk, second, "test")
     assert desk.one("select finished_at from pgonce.run") is None
     assert desk.run(path).run.applied.rows == 20
 

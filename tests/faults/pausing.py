@@ -27,5 +27,5 @@ class Pausing(Silent):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
-pgonce.cli.progress.Silent = Pausing  # type: ignore[misc]
+pgonce.cli.progress.Silent = Pausing
 main()

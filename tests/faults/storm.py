@@ -296,7 +296,7 @@ def everything(dsn: str) -> list[list[tuple[Any, ...]]]:
     """Read all that counts."""
     with psycopg.connect(dsn) as connection:
         return [
-            connection.execute(text).fetchall()  # type: ignore[call-overload]
+            connection.execute(text).fetchall()
             for text in (
                 "select job, event_id, status, amount_cents, payload, run_id, line from pgonce.event order by 1, 2",
                 "select * from pgonce.effect order by 1, 2, 3",

@@ -114,7 +114,7 @@ def test_a_deferred_constraint_fails_at_commit(stage: Stage, sqlstate: str, text
     """All statements succeeded; COMMIT is answered with an ERROR, which is a certain abort."""
     told = stage.attempt(write_then("set constraints all deferred", text))
     assert told == Told(P, sqlstate, burns=True, kept=False)
-    assert "COMMIT was sent" in stage.last.decision.reason  # type: ignore[union-attr]
+    assert "COMMIT was sent" in stage.last.decision.reason
     assert not stage.is_applied()
     assert stage.heals()
 

@@ -203,12 +203,12 @@ def test_25p03(stage: Stage, after: list[str], verdict: Verdict) -> None:
     assert stage.attempt(body) == Told(verdict, "25P03", burns=True if verdict is T else None, kept=False)
     assert not stage.is_applied()
     if verdict is T:
-        assert stage.last.decision.retries == 1  # type: ignore[union-attr]
+        assert stage.last.decision.retries == 1
     assert stage.heals()
 
 
 def has_transaction_timeout(stage: Stage) -> bool:
-    return stage.sql("select current_setting('server_version_num')::integer")[0][0] >= 170_000  # type: ignore[operator]
+    return stage.sql("select current_setting('server_version_num')::integer")[0][0] >= 170_000
 
 
 def test_25p04_before_commit(stage: Stage) -> None:
@@ -217,7 +217,7 @@ def test_25p04_before_commit(stage: Stage) -> None:
         pytest.skip("transaction_timeout came with PostgreSQL 17")
     timer = ("set local transaction_timeout = 0", "set local transaction_timeout = '50ms'")  # first stopped, then anew
     assert stage.attempt(write_then(*timer, "select pg_sleep(60)")) == Told(T, "25P04", burns=True, kept=False)
-    assert stage.last.decision.retries == 1  # type: ignore[union-attr]
+    assert stage.last.decision.retries == 1
     assert not stage.is_applied()
     assert stage.heals()
 
@@ -267,7 +267,7 @@ def test_an_interrupt_in_commit(stage: Stage) -> None:
         interrupted = pool.submit(interrupt)
         assert stage.attempt() == Told(A, None, burns=None, kept=False)
         interrupted.result()
-        assert isinstance(stage.last.__cause__, KeyboardInterrupt)  # type: ignore[union-attr]
+        assert isinstance(stage.last.__cause__, KeyboardInterrupt)
         stage.wait_gone(stage.backend())
     assert not stage.is_applied()
     assert stage.heals()

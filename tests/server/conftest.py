@@ -18,7 +18,7 @@ def processes() -> Iterator[Callable[..., Process]]:
     started: list[Process] = []
 
     def start(call: str, **options: object) -> Process:
-        started.append(Process(call, **options))  # type: ignore[arg-type]
+        started.append(Process(call, **options))
         return started[-1]
 
     yield start

@@ -11,10 +11,10 @@ UNIDENTIFIED = "unknown/"
 
 def count_run(transaction: Transaction, job: str, run_id: int) -> Counts:
     """Count the rows of a run by their result, as it stands now. Safe to re-run: it only reads."""
-    return count_start(transaction, job, run_id, None)[1]
+    return count_start_and_run(transaction, job, run_id, None)[1]
 
 
-def count_start(transaction: Transaction, job: str, run_id: int, epoch: int | None) -> tuple[Counts, Counts]:
+def count_start_and_run(transaction: Transaction, job: str, run_id: int, epoch: int | None) -> tuple[Counts, Counts]:
     """Count what one start of a run did, and the rows of the run, at one moment. Safe to re-run: it only reads."""
     rows: dict[str, list[tuple[str, int, int]]] = {"start": [], "run": []}
     for scope, *counted in transaction.rows("count_run", job=job, run_id=run_id, epoch=epoch):

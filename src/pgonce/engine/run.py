@@ -18,7 +18,7 @@ from pgonce.engine.apply import Work
 from pgonce.engine.batch import Columns
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.compare import Comparison
-from pgonce.engine.counting import cluster_identity, count_run, count_start, count_used_up, replayed_open
+from pgonce.engine.counting import cluster_identity, count_run, count_start_and_run, count_used_up, replayed_open
 from pgonce.engine.effect import RECORD, Effect, Script
 from pgonce.engine.fast import Expected, Guess
 from pgonce.engine.job import StoredJob, declare, fix_columns
@@ -304,7 +304,7 @@ def _finish(settler: Settler, source: Input, order: Order, notes: tuple[str, ...
     def body(transaction: Transaction) -> tuple[Counts, Counts, int]:
         transaction.row("lock_run", run_id=held.run_id)
         transaction.row("end_start", run_id=held.run_id, epoch=held.epoch, token=held.token, how="finished")
-        start, whole = count_start(transaction, order.job, held.run_id, held.epoch)
+        start, whole = count_start_and_run(transaction, order.job, held.run_id, held.epoch)
         outcome = {
             "counts": whole.as_dict(),
             "replayed_open": replayed_open(transaction, held.run_id),

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
+from typing import Any
 from unicodedata import is_normalized
 
 from pgonce.errors import InvariantBroken
@@ -102,7 +103,7 @@ def payload_text(
     return text
 
 
-def plain_array(values: list[object]) -> str | None:
+def plain_array(values: list[Any]) -> str | None:
     """Write strings that need neither escaping nor normalising as a JSON array in one go; else answer ``None``.
 
     Quote and comma are starters that compose with nothing, so the joined text is in normal form C exactly if every
@@ -110,7 +111,7 @@ def plain_array(values: list[object]) -> str | None:
     """
     try:
         # What is not text raises TypeError here, which is the answer; asking each value first costs as much again.
-        joined = '","'.join(values)  # type: ignore[arg-type]
+        joined = '","'.join(values)
     except TypeError:
         return None
     if not values or "\\" in joined or joined.count('"') != 2 * (len(values) - 1) or not joined.isprintable():

@@ -59,4 +59,4 @@ def test_missing_columns_are_named_once_each() -> None:
 )
 def test_what_does_not_fit_together_is_refused_in_words(values: dict[str, object], word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
-        Definition(**values)  # type: ignore[arg-type]
+        Definition(**values)

@@ -64,7 +64,7 @@ def test_only_a_whole_file_checkpoint_stops_at_a_bad_row_by_itself() -> None:
 )
 def test_limits_that_make_no_sense_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
-        Limits(**values)  # type: ignore[arg-type]
+        Limits(**values)
 
 
 def test_a_deadline_counts_down_on_the_clock_it_was_given_and_never_below_zero() -> None:

@@ -93,7 +93,7 @@ ROWS = [
 
 
 def fail(phase: Phase, severity: str | None = "ERROR", sqlstate: str | None = None, **more: object) -> Decision:
-    return decide(Failure(phase=phase, severity=severity, sqlstate=sqlstate, **more))  # type: ignore[arg-type]
+    return decide(Failure(phase=phase, severity=severity, sqlstate=sqlstate, **more))
 
 
 @pytest.mark.parametrize(("sqlstate", "before", "at_commit", "burns", "retries", "asked"), ROWS)

@@ -45,7 +45,7 @@ class Case:
     seen: tuple[tuple[str, object], ...] = ()
 
     def failure(self, phase: Phase, severity: str | None) -> Failure:
-        return replace(Failure(phase=phase, severity=severity, sqlstate=self.sqlstate), **dict(self.seen))  # type: ignore[arg-type]
+        return replace(Failure(phase=phase, severity=severity, sqlstate=self.sqlstate), **dict(self.seen))
 
 
 def case(

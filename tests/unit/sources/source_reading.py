@@ -18,7 +18,7 @@ def content(data: bytes, name: str = "given.csv", **options: object) -> Iterator
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
-        yield Input(file.fileno(), name, ReadingOptions(**options))  # type: ignore[arg-type]
+        yield Input(file.fileno(), name, ReadingOptions(**options))
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def zstd_compress(data: bytes, *, checksum: bool = False) -> bytes:
 
 
 def rows(path: Path, **options: object) -> int:
-    with open_input(path, ReadingOptions(**options)) as source:  # type: ignore[arg-type]
+    with open_input(path, ReadingOptions(**options)) as source:
         return sum(isinstance(piece, Record) for piece in source.pieces())
 
 
