@@ -31,8 +31,11 @@ VENVS = Path(__file__).parents[1] / ".make" / "peers"
 PROGRAMS = Path(__file__).parent / "beside"
 BEGIN, END = "<!-- peers: written by `make bench-peers` -->\n", "<!-- end of peers -->\n"
 
-# One workflow after the other takes so long that a tenth of the rows says as much.
-SLOW = {"dbos": 10}
+# It takes so long for each that a fiftieth of the rows says as much.
+SLOW = {"dbos": 50}
+
+# In more ways than one.
+VARIANTS = {"dbos": ("called", "queue")}
 
 # Longer than any of them needs; then it hangs.
 PROGRAM_S_MAX = 1200
@@ -41,7 +44,7 @@ WHAT = {
     "procrastinate": "a job an event, deferred as one batch; one worker, 20 jobs at a time, async, a pool",
     "pgqueuer": "a job an event, enqueued as one batch; one worker, batches of 300, asyncpg, a pool",
     "oban": "a job an event, enqueued by thousands; one node, a queue of 100, async, a pool of 20",
-    "dbos": "a workflow an event under the event's id, one transactional step; called directly",
+    "dbos": "a workflow an event under the event's id, one transactional step; called one after the other, or in a queue, 20 at a time",
     "dlt": "Arrow tables from the CSV file, merged by the key with two of its strategies, loaded as CSV",
 }
 
@@ -159,7 +162,7 @@ def lines(title: str, rounds: list[list[Took]]) -> str:
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000, help="events for the task queues")
+    parser.add_argument("--rows", type=int, default=50_000, help="events for the task queues")
     parser.add_argument("--load-rows", type=int, default=1_000_000, help="events for what loads files")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keep", action="store_true", help="print only, leave README.md as it is")
@@ -178,7 +181,8 @@ def main() -> None:
             for peer in there:
                 if peer != "dlt":
                     source = write_input(folder, given.rows // SLOW.get(peer, 1), "in order")
-                    took += beside(scratch, peer, source)
+                    for variant in VARIANTS.get(peer, ("",)):
+                        took += beside(scratch, peer, source, variant=variant)
             queues.append(took)
             took = [ours(bench, many, workers, again=again) for again in (False, True) for workers in (1, 2)]
             for strategy in ("delete-insert", "upsert") if "dlt" in there else ():
