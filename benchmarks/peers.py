@@ -44,7 +44,7 @@ WHAT = {
     "procrastinate": "a job an event, deferred as one batch; one worker, 20 jobs at a time, async, a pool",
     "pgqueuer": "a job an event, enqueued as one batch; one worker, batches of 300, asyncpg, a pool",
     "oban": "a job an event, enqueued by thousands; one node, a queue of 100, async, a pool of 20",
-    "dbos": "a workflow an event under the event's id, one transactional step; called one after the other, or in a queue, 20 at a time",
+    "dbos": "a workflow an event, one transactional step; called one after the other, or in a queue, 20 at a time",
     "dlt": "Arrow tables from the CSV file, merged by the key with two of its strategies, loaded as CSV",
 }
 

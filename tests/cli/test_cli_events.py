@@ -109,11 +109,14 @@ def test_usage_that_makes_no_sense_ends_with_2(terminal: Terminal, words: list[s
 
 
 def test_reopen_makes_an_event_pending_again(terminal: Terminal) -> None:
-    """One event by its id; a second time there is nothing to reopen."""
+    """One event by its id; a second time for the same reason it is done, for another there is nothing to reopen."""
     done = terminal.pgonce("events", "reopen", "a", "--job", "pay", "--why", "again")
     assert (done.code, "is reopened" in done.err) == (0, True)
     again = terminal.pgonce("events", "reopen", "a", "--job", "pay", "--why", "again")
-    assert (again.code, "nothing to reopen" in again.err) == (1, True)
+    assert (again.code, "so it was already" in again.err) == (0, True)
+    other = terminal.pgonce("events", "reopen", "a", "--job", "pay", "--why", "once more")
+    assert (other.code, "nothing to reopen" in other.err) == (1, True)
+    assert len(terminal.pgonce("events", "get", "a", "--job", "pay", "--json").json["history"]) == 1
 
 
 def test_all_failed_asks_first(terminal: Terminal) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 from database.jobs import Desk, in_thread, until_blocked
 from pgonce.db.failure import CommitInDoubt
 from pgonce.engine import retry
-from pgonce.engine.amend import Amendment, amend, reopen
+from pgonce.engine.amend import Amendment, Changed, amend, reopen
 from pgonce.engine.bookkeeping import Clerk
 from pgonce.engine.events import get_event
 from pgonce.engine.reconcile import reconcile
@@ -225,6 +226,35 @@ def test_a_pending_event_is_reopened_only_when_its_attempts_are_used_up(desk: De
     reopen(desk.clerk, "pay", "a", why="third")
     assert desk.one("select attempts from pgonce.event") == 0
     assert [row[2:] for row in desk.sql(HISTORY)] == [("failed", -1, 1, "first"), ("pending", -1, 9, "third")]
+
+
+@pytest.mark.parametrize("action", ["amended", "reopened"])
+def test_the_same_change_again_is_found_done(desk: Desk, action: str) -> None:
+    """R2: who was killed before the answer came does the same again; for another reason it is another change."""
+
+    def change(why: str) -> Changed:
+        if action == "reopened":
+            return reopen(desk.clerk, "pay", "a", why=why)
+        return amend(desk.clerk, "pay", "a", Amendment(amount="5", texts={"note": "y"}), why=why)
+
+    desk.run(desk.csv([("a", -1, "x")]))
+    first = change("typo")
+    before = desk.everything()
+    again = change("typo")
+    assert first.changed
+    assert again == replace(first, changed=False)
+    with pytest.raises(Permanent):
+        change("another")
+    assert desk.everything() == before
+
+
+def test_an_event_that_failed_again_since_is_reopened_again(desk: Desk) -> None:
+    """For the same reason too: it does not wait to be tried any more."""
+    path = desk.csv([("a", -1, "x")])
+    for step in (1, 2):
+        desk.run(path)
+        assert reopen(desk.clerk, "pay", "a", why="again").changed
+        assert desk.one("select count(*) from pgonce.event_history") == step
 
 
 def test_a_change_needs_a_reason_and_an_event(desk: Desk) -> None:

@@ -165,9 +165,10 @@ def _tell_change(place: Place, changed: Changed) -> int:
     if place.as_json:
         place.print_json(changed.as_dict())
     what = f" ({describe(changed.differences)})" if changed.differences else ""
+    how = "it is pending now" if changed.changed else "so it was already, for the same reason, and it is pending"
     place.tell(
-        f"event {changed.event_id!r} was {changed.old_status} and is {changed.action}{what}: it is pending now. Hand "
-        f"in the same input again (that of run {changed.run_id}, line {changed.line}) to have it applied"
+        f"event {changed.event_id!r} was {changed.old_status} and is {changed.action}{what}: {how}. Hand in the same "
+        f"input again (that of run {changed.run_id}, line {changed.line}) to have it applied"
     )
     return COMPLETE
 

@@ -7,12 +7,15 @@ handed in again, is read again.
 A COMMIT whose answer was lost is resolved by doing the change again: under the row's lock, the first attempt noted
 which step of the event's history it was going to write. If that very step stands there with our name, action and
 reason, the change took place and is not made twice, whatever has become of the event since.
+
+Who was killed before the answer came does not know that much, and does the same again: if the newest step of the
+history is this very change, for the same reason, and the event is still pending by it, it is answered as done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pgonce.db.transaction import Transaction
 from pgonce.engine.bookkeeping import Clerk
@@ -30,7 +33,10 @@ WHY_BYTES_MAX = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """An event after an operator's change: which run owns it, what it was, and the fields that differ now."""
+    """An event after an operator's change: which run owns it, what it was, and the fields that differ now.
+
+    ``changed`` is False if this change was found done: the same was asked for before.
+    """
 
     job: str
     source: str
@@ -42,6 +48,7 @@ class Changed:
     old_error: str | None
     old_attempts: int
     differences: tuple[Difference, ...] = ()
+    changed: bool = True
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values for a JSON document, with stable keys."""
@@ -57,6 +64,7 @@ class Changed:
             "old_status": self.old_status,
             "old_error": self.old_error,
             "old_attempts": self.old_attempts,
+            "changed": self.changed,
             "differences": [{"field": item.field, "old": item.stored, "new": item.new} for item in self.differences],
         }
 
@@ -105,7 +113,7 @@ def reopen(clerk: Clerk, job: str, given_id: str, *, why: str, source: str = "")
     """Make a failed event pending again, or give a pending one whose attempts are used up new ones.
 
     Raises EventNotFound; Permanent when the event is completed, pruned or not in need of it; OutcomeUnknown.
-    Safe to re-run: a second call finds the event pending and is refused; nothing is recorded twice.
+    Safe to re-run: yes; a second call for the same reason finds it done, one for another reason is refused.
     """
     change = _Change(job, source, given_id, "reopened", owner_name(), reason_of(why))
 
@@ -116,6 +124,9 @@ def reopen(clerk: Clerk, job: str, given_id: str, *, why: str, source: str = "")
         budget = _attempt_budget(transaction, job)
         allowed = budget + event.granted
         if event.status == "pending" and event.attempts < allowed:
+            done = _done_before(transaction, change, event)
+            if done is not None:
+                return _changed(change, done, changed=False)
             raise Permanent(
                 f"event {event.event_id!r} is pending, with {event.attempts} of {allowed} attempts used; there is "
                 f"nothing to reopen. Hand in the input of run {event.run_id} again and it is tried.",
@@ -138,7 +149,7 @@ def amend(clerk: Clerk, job: str, given_id: str, amendment: Amendment, *, why: s
     carry the old payload are replays of it.
     Raises EventNotFound; RowRefused for a value that the rules refuse; Permanent when the event is completed or pruned
     or when nothing would change; OutcomeUnknown.
-    Safe to re-run: a second call changes nothing and is refused; nothing is recorded twice.
+    Safe to re-run: yes; a second call for the same reason finds it done, one for another reason is refused.
     """
     change = _Change(job, source, given_id, "amended", owner_name(), reason_of(why))
 
@@ -148,16 +159,11 @@ def amend(clerk: Clerk, job: str, given_id: str, amendment: Amendment, *, why: s
             return _known(change)
         definition = _definition_of_run(transaction, event.run_id)
         amount, payload = _amended(event, definition, amendment)
-        found = differences(
-            stored_payload=event.payload or "",
-            stored_columns=definition.columns,
-            stored_amount=event.amount_cents,
-            new_payload=payload,
-            new_columns=definition.columns,
-            new_amount=amount,
-            amount_name=definition.amount or "amount",
-        )
+        found = _differences(event, definition, amount, payload)
         if not found:
+            done = _done_before(transaction, change, event)
+            if done is not None:
+                return _changed(change, done, _differences(done, definition, amount, payload), changed=False)
             raise Permanent(
                 f"event {event.event_id!r} says so already; nothing was changed. To have it tried again as it is: "
                 f"pgonce events reopen {event.event_id} --job {job} --why TEXT",
@@ -232,12 +238,25 @@ def _took_place(transaction: Transaction, change: _Change, event: _Locked) -> bo
     return False
 
 
+def _done_before(transaction: Transaction, change: _Change, event: _Locked) -> _Locked | None:
+    """Return the event as it was before this very change, if its newest step is that, and it is pending by it."""
+    steps = transaction.rows("read_history", job=change.job, source=change.source, event_id=event.event_id)
+    if not steps or event.status != "pending":
+        return None
+    _step, action, status, amount, payload, error, attempts, _who, why = steps[-1][:9]
+    if (action, why) != (change.action, change.why):
+        return None
+    return replace(
+        event, status=status, amount_cents=amount, payload=payload or event.payload, error=error, attempts=attempts
+    )
+
+
 def _known(change: _Change) -> Changed:
     assert change.done is not None
     return change.done
 
 
-def _changed(change: _Change, event: _Locked, found: tuple[Difference, ...] = ()) -> Changed:
+def _changed(change: _Change, event: _Locked, found: tuple[Difference, ...] = (), *, changed: bool = True) -> Changed:
     return Changed(
         job=change.job,
         source=change.source,
@@ -249,6 +268,7 @@ def _changed(change: _Change, event: _Locked, found: tuple[Difference, ...] = ()
         old_error=event.error,
         old_attempts=event.attempts,
         differences=found,
+        changed=changed,
     )
 
 
@@ -285,6 +305,18 @@ def _amended(event: _Locked, definition: Definition, amendment: Amendment) -> tu
         else:
             fields[column] = declared(value, kind, column) if kind else value
     return amount, payload_text(fields, columns=definition.columns, omit=definition.outside_payload)
+
+
+def _differences(event: _Locked, definition: Definition, amount: int, payload: str) -> tuple[Difference, ...]:
+    return differences(
+        stored_payload=event.payload or "",
+        stored_columns=definition.columns,
+        stored_amount=event.amount_cents,
+        new_payload=payload,
+        new_columns=definition.columns,
+        new_amount=amount,
+        amount_name=definition.amount or "amount",
+    )
 
 
 def _new_amount(event: _Locked, definition: Definition, text: str | None) -> int:
