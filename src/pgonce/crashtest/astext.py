@@ -62,7 +62,7 @@ def again(report: Report) -> Iterator[str]:
 def detail(report: Report, result: Result) -> Iterator[str]:
     """Yield one result in full."""
     met = result.trial.met
-    nth = f", the {met.point.nth}. time" if met.point.nth > 1 else ""
+    nth = f", occurrence {met.point.nth}" if met.point.nth > 1 else ""
     yield f"{result.verdict.value} at {met.point.id}, {result.trial.blow.name}: {result.why}"
     yield f"  statement: {met.words}{nth}"
     yield f"  place: {met.place}"

@@ -89,7 +89,7 @@ def _cell(report: Report, point_id: str, fault: Fault, verdicts: dict[Fault, Ver
 
 def _section(report: Report, result: Result) -> str:
     met = result.trial.met
-    nth = f", the {met.point.nth}. time" if met.point.nth > 1 else ""
+    nth = f", occurrence {met.point.nth}" if met.point.nth > 1 else ""
     facts = [
         ("statement", f"<code>{_text(met.words)}</code>{nth}"),
         ("place", _text(met.place)),
