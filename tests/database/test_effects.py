@@ -212,7 +212,7 @@ def test_a_negative_amount_is_failed_for_good_and_says_how_to_amend(desk: Desk) 
     path = desk.csv([(1, -5, "x"), (2, 5, "y")])
     assert desk.run(path).exit_code == 1
     error = desk.one("select error from pgonce.event where event_id = '1'")
-    assert "the amount -5 is below zero" in error
+    assert "the amount -5 cents is below zero" in error
     assert "pgonce events amend 1 --job JOB --amount N --why TEXT" in error
     again = desk.run(desk.csv([(1, -5, "x")]))
     assert (again.start.failed.rows, again.start.failed.cents) == (1, -5)

@@ -166,6 +166,7 @@ def _tell_change(place: Place, changed: Changed) -> int:
         place.print_json(changed.as_dict())
     what = f" ({describe(changed.differences)})" if changed.differences else ""
     how = "it is pending now" if changed.changed else "so it was already, for the same reason, and it is pending"
+    how = f"{how}, with {changed.amount_cents} cents"
     place.tell(
         f"event {changed.event_id!r} was {changed.old_status} and is {changed.action}{what}: {how}. Hand in the same "
         f"input again (that of run {changed.run_id}, line {changed.line}) to have it applied"

@@ -36,7 +36,7 @@ def status(*, place: Place, job: str | None) -> int:
     if unfinished:
         click.echo()
         print_table(("run", "job", "input", "state", "settled", "not moved for"), map(_unfinished_line, unfinished))
-    place.tell(f"{len(jobs)} jobs, {len(unfinished)} unfinished runs")
+    place.tell(f"jobs: {len(jobs)}, unfinished runs: {len(unfinished)}")
     return COMPLETE
 
 

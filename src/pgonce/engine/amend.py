@@ -47,6 +47,7 @@ class Changed:
     old_status: str
     old_error: str | None
     old_attempts: int
+    amount_cents: int
     differences: tuple[Difference, ...] = ()
     changed: bool = True
 
@@ -64,6 +65,7 @@ class Changed:
             "old_status": self.old_status,
             "old_error": self.old_error,
             "old_attempts": self.old_attempts,
+            "amount_cents": self.amount_cents,
             "changed": self.changed,
             "differences": [{"field": item.field, "old": item.stored, "new": item.new} for item in self.differences],
         }
@@ -126,14 +128,14 @@ def reopen(clerk: Clerk, job: str, given_id: str, *, why: str, source: str = "")
         if event.status == "pending" and event.attempts < allowed:
             done = _done_before(transaction, change, event)
             if done is not None:
-                return _changed(change, done, changed=False)
+                return _changed(change, done, event.amount_cents, changed=False)
             raise Permanent(
                 f"event {event.event_id!r} is pending, with {event.attempts} of {allowed} attempts used; there is "
                 f"nothing to reopen. Hand in the input of run {event.run_id} again and it is tried.",
                 job=job,
                 event_id=event.event_id,
             )
-        change.done = _changed(change, event)
+        change.done = _changed(change, event, event.amount_cents)
         transaction.row(
             "reopen_events", job=job, sources=[source], event_ids=[event.event_id], who=change.who, why=change.why
         )
@@ -163,14 +165,14 @@ def amend(clerk: Clerk, job: str, given_id: str, amendment: Amendment, *, why: s
         if not found:
             done = _done_before(transaction, change, event)
             if done is not None:
-                return _changed(change, done, _differences(done, definition, amount, payload), changed=False)
+                return _changed(change, done, amount, _differences(done, definition, amount, payload), changed=False)
             raise Permanent(
                 f"event {event.event_id!r} says so already; nothing was changed. To have it tried again as it is: "
                 f"pgonce events reopen {event.event_id} --job {job} --why TEXT",
                 job=job,
                 event_id=event.event_id,
             )
-        change.done = _changed(change, event, found)
+        change.done = _changed(change, event, amount, found)
         transaction.row(
             "amend_event",
             job=job,
@@ -256,7 +258,9 @@ def _known(change: _Change) -> Changed:
     return change.done
 
 
-def _changed(change: _Change, event: _Locked, found: tuple[Difference, ...] = (), *, changed: bool = True) -> Changed:
+def _changed(
+    change: _Change, event: _Locked, amount: int, found: tuple[Difference, ...] = (), *, changed: bool = True
+) -> Changed:
     return Changed(
         job=change.job,
         source=change.source,
@@ -267,6 +271,7 @@ def _changed(change: _Change, event: _Locked, found: tuple[Difference, ...] = ()
         old_status=event.status,
         old_error=event.error,
         old_attempts=event.attempts,
+        amount_cents=amount,
         differences=found,
         changed=changed,
     )
