@@ -34,17 +34,18 @@ def test_a_row_that_a_trigger_keeps_out_is_an_error(desk: Desk, table: str, chun
     desk.sound()
 
 
-def test_an_effect_that_is_kept_out_leaves_its_event_pending(desk: Desk) -> None:
-    """E1: so it is where an event that was put off is completed."""
+@pytest.mark.parametrize("table", ["effect", "event_history"])
+def test_an_effect_that_is_kept_out_leaves_its_event_pending(desk: Desk, table: str) -> None:
+    """E1: so it is where an event that was put off is completed, which its history tells."""
     path = desk.csv([("a7", -5, "")])
     desk.run(path)
     desk.amend("a7", 5)
-    keep_out(desk, "effect")
-    with pytest.raises(InvariantBroken, match="1 rows were not stored in effect"):
+    keep_out(desk, table)
+    with pytest.raises(InvariantBroken, match=f"1 rows were not stored in {table}"):
         desk.run(path, clerk=desk.make_clerk())
     assert desk.statuses() == {"a7": "pending"}
     desk.sound()
-    desk.sql("drop trigger mine on pgonce.effect")
+    desk.sql(f"drop trigger mine on pgonce.{table}")
     desk.run(path)
     assert desk.effects() == {"a7": 5}
 
@@ -62,12 +63,49 @@ def test_a_rule_is_never_passed_over(desk: Desk, table: str, chunk_rows: int) ->
     assert (desk.effects(), desk.statuses()) == ({}, {})
 
 
-def test_a_function_of_the_user_among_pgonce_s_own_is_seen(desk: Desk) -> None:
-    """E8: by its name and not by where it lies it is told from pgonce's: no trigger runs ahead of its turn."""
-    desk.sql(
-        """create function pgonce.look() returns trigger language plpgsql as $$ begin return null; end $$;
-        create trigger mine after insert on pgonce.event for each row execute function pgonce.look()"""
-    )
-    report = desk.run(desk.csv(NUMBERED), chunk_rows=100, workers=2)
-    assert any("mine on pgonce.event" in note for note in report.notes)
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        (
+            "trigger event.mine",
+            """create function pgonce.look() returns trigger language plpgsql as $$ begin return null; end $$;
+            create trigger mine after insert on pgonce.event for each row execute function pgonce.look()""",
+        ),
+        (
+            "constraint effect.mine",
+            """create function look() returns bool language plpgsql as
+            $$ begin return (select count(*) from public.seen) >= 0; end $$;
+            alter table pgonce.effect add constraint mine check (public.look())""",
+        ),
+        (
+            "column finding.mine",
+            """create function look() returns bigint language plpgsql as
+            $$ begin return (select count(*) from public.seen); end $$;
+            alter table pgonce.finding add column mine bigint default public.look()""",
+        ),
+        (
+            "table event",
+            """alter table pgonce.event enable row level security;
+            create policy mine on pgonce.event using (true) with check ((select count(*) from public.seen) >= 0)""",
+        ),
+        (
+            "event trigger mine",
+            """create function look() returns event_trigger language plpgsql as $$ begin return; end $$;
+            create event trigger mine on ddl_command_end execute function look()""",
+        ),
+    ],
+)
+def test_code_of_the_user_that_would_run_ahead_has_one_worker_work(desk: Desk, what: str, code: str) -> None:
+    """E8: whatever may look at other tables when a row is stored, or the relation is made; the result says so."""
+    desk.sql("create table seen (note text)")
+    desk.sql(code)
+    effect = "insert into public.seen select event_id from chunk"
+    report = desk.run(desk.csv(NUMBERED), effect=effect, chunk_rows=100, workers=2)
+    assert any("one worker" in note and what in note for note in report.notes)
     assert report.run.applied.rows == len(NUMBERED)
+
+
+def test_indexes_of_the_user_are_no_code(desk: Desk) -> None:
+    """Several workers work beside them."""
+    desk.sql("create index mine on pgonce.event (recorded_at)")
+    assert desk.run(desk.csv(NUMBERED), chunk_rows=100, workers=2).notes == ()

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psycopg
 import pytest
 
-from database.jobs import Desk, Watching, clerk_on, in_thread
+from database.jobs import Desk, Watching, clerk_on, in_thread, until, until_blocked
 from database.pooling import PROGRAM, pooler
-from database.working import PATIENT_S, no_worker_is_left, waiting_in_turn
+from database.working import PATIENT_S, no_worker_is_left
+from pgonce.db import keeping as keeping_module
+from pgonce.db import session as session_module
 from pgonce.db import watchdog as watchdog_module
+from pgonce.db.keeping import Keeper
 from pgonce.db.session import Session
 from pgonce.engine import run as run_module
-from pgonce.engine.workers import Ahead, Workers
-from pgonce.errors import Interrupted, RunOwned
+from pgonce.engine import workers as workers_module
+from pgonce.engine.workers import Ahead
+from pgonce.errors import Interrupted, RunOwned, StopRequested
 from pgonce.model.deadline import Deadline
 
 WORKERS = 3
@@ -70,14 +77,13 @@ def test_the_session_that_idles_is_not_ended_for_it(desk: Desk) -> None:
 
     transact("select 1")
     assert bound() == ("1h",)
-    for _ in range(2):
-        session.keep()
-        assert bound() == ("0",)
-        transact("select 1")
-        assert bound() == ("1h",), "the session was not emptied behind SQL of the user"
-    session.keep()
+    keeper = Keeper(session)
+    keeper.look()
+    assert bound() == ("0",)
+    transact("select 1")
+    assert bound() == ("0",), "the session was emptied behind SQL of the user, this with it"
     desk.sql("select pg_terminate_backend(%s, 5000)", session.backend_pid)
-    session.keep()
+    keeper.look()
     assert bound() == ("0",)
     session.close()
 
@@ -92,9 +98,9 @@ def test_a_chunk_has_all_its_time_when_its_turn_comes(desk: Desk) -> None:
     desk.sql("create table bound (name text, milliseconds bigint)")
     begin = Ahead.begin
 
-    def begin_late(self: Ahead, clock: Callable[[], float]) -> bool:
+    def begin_late(self: Ahead, clock: Callable[[], float], begun: Callable[[], None]) -> None:
         self.deadline = Deadline.after(PATIENT_S / 10, clock)
-        return begin(self, clock)
+        begin(self, clock, begun)
 
     with patch.object(Ahead, "begin", begin_late):
         effect = f"insert into bound {BOUNDS}"
@@ -192,29 +198,166 @@ def test_a_worker_that_was_reading_when_the_run_stopped_ends_too(desk: Desk) -> 
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed (apt-get install pgbouncer)")
-def test_behind_a_pooler_with_fewer_connections_than_workers_no_chunk_waits_for_a_later_one(desk: Desk) -> None:
-    """E8: later chunks hold both connections of the pool when the first one needs one; they let go, it goes on."""
+@pytest.mark.parametrize("fails", ["", "select fail_once();"])
+def test_behind_a_pooler_with_fewer_connections_than_workers_no_chunk_waits_for_a_later_one(
+    desk: Desk, fails: str
+) -> None:
+    """E8: later chunks hold the pool's connections when one is needed in turn, at first or again; they let go."""
+    desk.sql("create sequence tried")
+    desk.sql(
+        """create function fail_once() returns void language plpgsql as
+        $$ begin if nextval('public.tried') = 3 then raise exception 'no' using errcode = '40001'; end if; end $$"""
+    )
     with pooler(desk.dsn) as pool:
         clerk = clerk_on(pool.dsn)
-        first, begin, takes = threading.Event(), Ahead.begin, Workers._takes_a_connection
-
-        def begin_last(self: Ahead, clock: Callable[[], float]) -> bool:
-            if self.applying.part.begin.position.lines <= 1:
-                first.wait(30.0)
-            return begin(self, clock)
-
-        def looks(self: Workers, ahead: Ahead) -> bool:
-            return first.is_set() and takes(self, ahead)
-
-        limits = {"chunk_rows": 2, "workers": WORKERS, "chunk_deadline_s": PATIENT_S}
-        with (
-            patch.object(Ahead, "begin", begin_last),
-            patch.object(Workers, "_takes_a_connection", looks),
-            in_thread(desk.run, numbered(desk, 40), clerk=clerk, **limits) as ours,
-        ):
-            waiting_in_turn(desk, 2)
-            first.set()
+        limits = {"chunk_rows": 2, "workers": 4, "chunk_deadline_s": PATIENT_S}
+        with in_thread(desk.run, numbered(desk, 40), clerk=clerk, effect=fails or None, **limits) as ours:
             report = ours.result(timeout=30)
         clerk.session.close()
     assert report.run.applied.rows == 40
     desk.sound()
+
+
+def test_a_worker_that_was_connecting_when_the_run_stopped_begins_nothing(desk: Desk) -> None:
+    """E8, R8: it would wait for what somebody else holds, for as long as a chunk may last."""
+    desk.run(desk.csv([("0", 1, "")]))
+    made, cut, stopping, asked = session_module.connect, Session.abort, threading.Event(), threading.Event()
+
+    def connect(*arguments: Any, **options: Any) -> Any:
+        if threading.current_thread().name == "pgonce-worker":
+            asked.set()
+            assert stopping.wait(30.0)
+        return made(*arguments, **options)
+
+    def abort(self: Session) -> None:
+        cut(self)
+        stopping.set()
+
+    clerk = desk.make_clerk()
+    with psycopg.connect(desk.dsn) as stranger:
+        stranger.execute(
+            """insert into pgonce.event (job, source, event_id, status, amount_cents, payload, run_id, line, epoch)
+            values ('pay', '', '000', 'failed', 1, '[""]', 1, 9, 1)"""
+        )
+        with (
+            patch.object(session_module, "connect", connect),
+            patch.object(Session, "abort", abort),
+            pytest.raises(Interrupted),
+        ):
+            desk.run(numbered(desk, 20), clerk=clerk, chunk_rows=2, workers=2, interrupted=asked.is_set)
+        clerk.session.close()
+        assert [thread.name for thread in threading.enumerate() if thread.name == "pgonce-worker"] == []
+        stranger.rollback()
+    no_worker_is_left(desk)
+
+
+def test_a_forked_child_ends_no_connection_of_its_parent(desk: Desk) -> None:
+    """E8: what a child does on its way out is its own."""
+    session = desk.make_clerk().session
+    with session.transaction(deadline(30.0), commit=False) as transaction:
+        child = os.fork()
+        if child == 0:
+            session.abort()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert transaction.connection.execute("select 1").fetchone() == (1,)
+    session.close()
+
+
+def test_a_session_that_leads_nowhere_any_more_is_replaced(desk: Desk) -> None:
+    """R6: a network that has forgotten an idle connection says nothing; the server is asked now and then."""
+    session = desk.make_clerk().session
+    session.connect(deadline(30.0))
+    keeper, frozen = Keeper(session), session.backend_pid
+    assert frozen is not None
+    keeper.look()
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        with (
+            patch.object(watchdog_module, "GRACE_S", 0.0),
+            patch.object(keeping_module, "WAIT_S_MAX", 0.2),
+            patch.object(keeper, "_ask_again_s", 0.0),
+        ):
+            keeper.look()
+            assert not session.is_connected or session.backend_pid != frozen
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    session.close()
+
+
+def test_the_session_of_the_run_idles_from_the_start(desk: Desk) -> None:
+    """R3: the first chunk may take long to store, and the role ends sessions that idle."""
+    role = desk.one("select current_user")
+    desk.sql(f"alter role {role} in database {desk.one('select current_database()')} set idle_session_timeout = '1h'")
+    desk.run(desk.csv([("0", 1, "")]))
+    clerk, bounds = desk.make_clerk(), list[Any]()
+
+    def look() -> bool:
+        if clerk.session._connection is not None and not bounds:
+            bounds.append(clerk.session._connection.execute("show idle_session_timeout").fetchone())
+        return False
+
+    with psycopg.connect(desk.dsn) as stranger:
+        stranger.execute(
+            """insert into pgonce.event (job, source, event_id, status, amount_cents, payload, run_id, line, epoch)
+            values ('pay', '', '000', 'failed', 1, '[""]', 1, 9, 1)"""
+        )
+        limits = {"chunk_rows": 2, "workers": 2, "interrupted": look}
+        with in_thread(desk.run, numbered(desk, 20), clerk=clerk, **limits) as ours:
+            until_blocked(desk, stranger.info.backend_pid)
+            until(lambda: bounds, "a look at the session")
+            stranger.rollback()
+            ours.result(timeout=30)
+    clerk.session.close()
+    assert bounds == [("0",)]
+
+
+def test_what_stops_a_run_leaves_no_lock_of_the_effect(desk: Desk) -> None:
+    """E7: a bad row ends the chunk after the effect has run: what is before it is settled on another session."""
+    desk.sql("create function lock_it() returns void language plpgsql as $$ begin perform pg_advisory_lock(7); end $$")
+    rows = [(f"{number:03}", "bad" if number == 25 else 1, "") for number in range(40)]
+    limits = {"chunk_rows": 10, "workers": 2, "chunk_deadline_s": PATIENT_S, "on_error": "stop"}
+    clerk = desk.make_clerk()
+    with in_thread(desk.run, desk.csv(rows), clerk=clerk, effect="select lock_it()", **limits) as ours:
+        assert isinstance(ours.exception(timeout=30), StopRequested)
+    clerk.session.close()
+    assert len(desk.effects()) == 25
+
+
+def test_the_run_gets_a_connection_from_its_workers(desk: Desk) -> None:
+    """A role with as few connections as workers, which have taken all of them when the run itself needs one again."""
+    database = desk.one("select current_database()")
+    role = f"few_{database[-12:]}"
+    desk.sql(f"create role {role} login connection limit 2; grant all on schema pgonce to {role}")
+    desk.sql(f"grant all on all tables in schema pgonce to {role}")
+    desk.sql(f"grant all on all sequences in schema pgonce to {role}")
+    desk.sql(f"create sequence tried; grant all on tried to {role}")
+    desk.sql(
+        """create function fail_once() returns void language plpgsql as
+        $$ begin if nextval('public.tried') = 12 then raise exception 'no' using errcode = '40001'; end if; end $$"""
+    )
+    clerk = clerk_on(psycopg.conninfo.make_conninfo(desk.dsn, user=role, dbname=database))
+
+    def after(number: int) -> None:
+        if number == 3:
+            ended = clerk.session.backend_pid
+            desk.sql("select pg_terminate_backend(%s, 5000)", ended)
+            until(
+                lambda: (
+                    desk.one("select count(*) from pg_stat_activity where usename = %s and pid <> %s", role, ended) == 2
+                ),
+                "two workers that have all connections",
+            )
+
+    try:
+        limits = {"chunk_rows": 2, "workers": 2, "chunk_deadline_s": PATIENT_S, "observer": Watching(after)}
+        with (
+            patch.object(workers_module, "REST_S", 0.0),
+            patch.object(workers_module, "CONNECT_S_MAX", 0.2),
+            in_thread(desk.run, numbered(desk, 60), clerk=clerk, effect="select fail_once()", **limits) as ours,
+        ):
+            assert ours.result(timeout=60).run.applied.rows == 60
+        clerk.session.close()
+    finally:
+        no_worker_is_left(desk)
+        desk.sql(f"drop owned by {role}; drop role {role}")

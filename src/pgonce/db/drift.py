@@ -11,13 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from pgonce.db.reference import ROW
+from pgonce.db.reference import ROW, in_force
 from pgonce.db.statements import DEFAULT_SCHEMA, quote_identifier
 from pgonce.db.transaction import Transaction
 
 EXPECTED = "expected_schema.txt"
 
 SEPARATOR = ": "
+
+# The tables that a chunk's rows are stored in.
+CHUNK_TABLES = frozenset({"event", "effect", "event_history", "finding"})
 
 # Where the foreign key is in force, it stands in the place of the trigger.
 _SET_REFERENCE = f"trigger effect.effect_reference{SEPARATOR}"
@@ -92,6 +95,23 @@ def compare(wanted: Iterable[str], there: Iterable[str]) -> list[Difference]:
         for subject in sorted({*want, *have})
         if want.get(subject) != have.get(subject) and (subject in want or _is_on(subject, tables))
     ]
+
+
+def foreign_code(transaction: Transaction) -> list[str]:
+    """Name what is not pgonce's and may run with a row that is stored, or where the relation ``chunk`` is made.
+
+    Triggers, checks, defaults, rules and policies on the tables that a chunk is stored in; event triggers. The
+    transaction's search path is the schema alone afterwards. Safe to re-run: it only reads.
+    """
+    there = compare(expected(in_force(transaction)), describe(transaction))
+    on_tables = [
+        difference.subject
+        for difference in there
+        if difference.found is not None
+        and difference.subject.split(" ", 1)[0] != "index"
+        and difference.subject.split(" ", 1)[1].split(".", 1)[0] in CHUNK_TABLES
+    ]
+    return on_tables + [f"event trigger {name}" for (name,) in transaction.rows("table_event_triggers")]
 
 
 def _by_subject(lines: Iterable[str]) -> Mapping[str, str]:

@@ -8,7 +8,6 @@ it. And a COMMIT that was sent but got no definite answer is neither success nor
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -19,35 +18,17 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from pgonce.db import failure
+from pgonce.db.bounds import bound
 from pgonce.db.connect import Target, connect, has_hung_up
 from pgonce.db.deferred import Pending, deferred_signals
 from pgonce.db.failure import CommitInDoubt, DatabaseFailure, failure_of, tells_degraded
 from pgonce.db.statements import statement
 from pgonce.db.transaction import Transaction
 from pgonce.db.watchdog import Watchdog
-from pgonce.errors import ConfigurationError, Unreachable
+from pgonce.errors import ConfigurationError, Interrupted, Unreachable
 from pgonce.model.backoff import Backoff
 from pgonce.model.deadline import Deadline
 from pgonce.model.policy import Phase, Verdict
-
-# How often the server looks whether a client in a statement is still there: a killed job lets go of its rows at once.
-CLIENT_CHECK_MS = 200
-
-# A transaction is never given less than this, so that one begun close to its deadline fails by its own statements.
-SHORTEST_TIMEOUT_MS = 100
-
-# The server's timeouts are 32-bit milliseconds; a longer deadline is as good as none.
-LONGEST_TIMEOUT_MS = 2_000_000_000
-
-# A wait for a lock ends this much before the statement that waits: the server then says which of the two it was.
-LOCK_SLACK_MS = 50
-
-# A statement that runs into the deadline is to fail by its own timeout, which keeps the connection; that of the whole
-# transaction, which ends it, comes this much later.
-TRANSACTION_SLACK_MS = 2_000
-
-# A connection that is only kept is not waited for longer; the next chunk asks for it again.
-KEEP_S_MAX = 2.0
 
 # A server that is just starting answers within the first few tries.
 TRIES_BEFORE_TELLING = 6
@@ -90,7 +71,11 @@ class Session:
         self._committed = False
         self._process = os.getpid()
         self._has_told_for_another = False
-        self._kept: psycopg.Connection | None = None
+        self._is_aborted = False
+        self.idles = False
+        """Whether this session idles for long: the server is not to end it for that."""
+        self.before_begin: Callable[[], None] | None = None
+        """Called before a transaction begins on this session."""
         self._until = Deadline.after(0.0, time.monotonic)
         self._parents: list[psycopg.Connection | None] = []
         self.backend_pid: int | None = None
@@ -121,12 +106,26 @@ class Session:
             self._tell(f"one more connection, for a worker: {text}. The run goes on without it meanwhile")
 
     def abort(self) -> None:
-        """End what another thread waits for on this session, by cutting its connection. Safe to re-run: yes."""
-        self._watchdog.cut_now()
+        """End what another thread waits for on this session, now and later, by cutting its connection.
+
+        A forked child ends nothing: the connection is its parent's. Safe to re-run: yes.
+        """
+        if os.getpid() == self._process:
+            self._is_aborted = True
+            self._watchdog.cut_now()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._connection is not None
 
     def close(self) -> None:
         """Close the connection, if there is one."""
         self._watchdog.close()
+        self._drop()
+
+    def disconnect(self) -> None:
+        """Close the connection, and make another one when it is needed. Safe to re-run: yes."""
         self._drop()
 
     def _drop(self) -> None:  # the next transaction makes a new connection
@@ -144,6 +143,8 @@ class Session:
         """
         tries = 0
         while self._connection is None:
+            if self._is_aborted:
+                raise Interrupted("the session was told to end")
             try:
                 made = connect(self.target, application=self._application, within_s=deadline.left_s())
                 with self._watchdog.watching(made.fileno(), deadline.left_s()):
@@ -167,6 +168,7 @@ class Session:
         found = connection.execute(statement("session_identity", self.schema), binary=True).fetchone()
         direct = found is not None and found[0] == connection.info.backend_pid
         self.backend_pid, self.backend_start = (found[0], found[1]) if found and direct else (None, None)
+        self._let_idle(connection)
         connection.add_notice_handler(self._hear)
         self._connection = connection
 
@@ -192,15 +194,19 @@ class Session:
             )
         self._committed, self._until = False, deadline
         try:
+            if self.before_begin is not None:
+                self.before_begin()
             connection = self._idle_connection(deadline)
             with self._watchdog.watching(connection.fileno(), deadline.left_s()):
+                if self._is_aborted:  # from here on the watchdog would cut it
+                    raise Interrupted("the session was told to end")
                 yield from self._transaction(connection, deadline, commit=commit, snapshot=snapshot)
             self._tidy()
         except BaseException as error:
             if self._committed:
                 error.add_note("the transaction was committed before this")
-            if isinstance(error, DatabaseFailure):
-                self._tidy()  # the next try may come on another session, and wait for a lock that was left on this one
+            if isinstance(error, Exception):
+                self._tidy()  # what comes next may come on another session, and wait for a lock that was left here
             raise
         finally:
             self._busy.release()
@@ -222,27 +228,30 @@ class Session:
         """
         self._until = deadline
         self._watchdog.extend(deadline.left_s())
-        self._bound(transaction, deadline)
+        bound(transaction, deadline, self.target.label)
 
-    def keep(self) -> None:
-        """Have a connection that lives, while others do the work: by its backend is judged whether a run has an owner.
+    def is_alive(self, within_s: float) -> bool:
+        """Look whether the connection, on which nothing is open, is there; with some seconds given, ask the server.
 
-        The server is not to end it for idling. Where none can be had now, there is none. Safe to re-run: yes.
+        One that is not is closed. Safe to re-run: yes.
         """
-        if self._connection is not None and has_hung_up(self._connection):
-            self._drop()
-        if self._connection is not None and self._connection is self._kept:
-            return
+        connection = self._connection
+        if connection is None:
+            return False
         try:
-            connection = self.connect(Deadline.after(KEEP_S_MAX, time.monotonic))
-            if self.backend_pid is not None:
-                with self._watchdog.watching(connection.fileno(), KEEP_S_MAX):
-                    connection.execute("set idle_session_timeout = 0")
-            self._kept = connection
+            if not has_hung_up(connection):
+                if within_s > 0:
+                    with self._watchdog.watching(connection.fileno(), within_s):
+                        self._let_idle(connection)
+                return True
         except psycopg.Error:
-            self._drop()
-        except Unreachable:
             pass
+        self._drop()
+        return False
+
+    def _let_idle(self, connection: psycopg.Connection) -> None:
+        if self.idles and self.backend_pid is not None:
+            connection.execute("set idle_session_timeout = 0")
 
     def _forget(self) -> None:
         """Leave the connection to the parent process: closing it here would end it there."""
@@ -254,12 +263,13 @@ class Session:
         connection = self._connection
         if self._is_tidy or connection is None or os.getpid() != self._process:
             return
-        self._is_tidy, self._kept = True, None
+        self._is_tidy = True
         if self.backend_pid is None or connection.info.transaction_status is not TransactionStatus.IDLE:
             return
         try:
             with self._watchdog.watching(connection.fileno(), 0.0):
                 connection.execute("discard all")
+                self._let_idle(connection)
         except psycopg.Error:
             self._drop()
         except BaseException:
@@ -275,7 +285,7 @@ class Session:
             connection.execute(statement("begin_snapshot" if snapshot else "begin", self.schema))
             phase = Phase.STATEMENT
             transaction = Transaction(connection, self.schema)
-            self._bound(transaction, deadline)
+            bound(transaction, deadline, self.target.label)
             yield transaction
             if os.getpid() != self._process:
                 self._forget()  # a forked child that leaves the block does nothing: the transaction is its parent's
@@ -314,26 +324,6 @@ class Session:
         if outcome.decision.verdict is Verdict.AMBIGUOUS:
             return CommitInDoubt(f"the server does not say whether it committed: {outcome}")
         return outcome
-
-    def _bound(self, transaction: Transaction, deadline: Deadline) -> None:
-        left_ms = min(max(SHORTEST_TIMEOUT_MS, math.ceil(deadline.left_s() * 1000)), LONGEST_TIMEOUT_MS)
-        found = transaction.row(
-            "set_local",
-            statement_ms=left_ms,
-            lock_ms=left_ms - LOCK_SLACK_MS,
-            transaction_ms=left_ms + TRANSACTION_SLACK_MS,
-            check_ms=CLIENT_CHECK_MS,
-        )
-        if found is None:
-            raise ConfigurationError("the server did not answer the opening statement of a transaction")
-        in_recovery, replication_role, transaction.may_use_temp = found[:3]
-        if in_recovery:
-            raise failure.standby(self.target.label)
-        if replication_role == "replica":
-            raise ConfigurationError(
-                f"session_replication_role is replica in the {self.target.label}: foreign keys and guards would not "
-                "hold. Connect as a role without that setting."
-            )
 
     def _commit(self, connection: psycopg.Connection) -> None:
         """Send COMMIT and look at what it answers; after anything but COMMIT the connection is not used again."""

@@ -286,8 +286,8 @@ def judge(row: Row, adopt: bool) -> tuple[str, str | None]:
     if row.amount_cents >= 0 or adopt:
         return "completed", None
     return "failed", (
-        f"the amount {row.amount_cents} is below zero; an effect cannot be. If the amount is wrong, amend the event: "
-        f"pgonce events amend {row.event_id} --job JOB --amount N --why TEXT"
+        f"the amount {row.amount_cents} cents is below zero; an effect cannot be. If it is wrong, amend the event, the "
+        f"amount written as in the input: pgonce events amend {row.event_id} --job JOB --amount N --why TEXT"
     )
 
 
@@ -353,6 +353,7 @@ def _complete(transaction: Transaction, work: Work, settled: Settled, due: Seque
         if found is None or found[0] != len(part):
             raise Redo
         require_all("effect", missing=found[1])
+        require_all("event_history", missing=found[2])
     for given, row in completed:
         settled.late += Tally(1, given.amount_cents)
         settled.applied.append(row)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
+from pgonce.db.drift import foreign_code
 from pgonce.db.staging import refuse_columns
 from pgonce.db.transaction import Transaction
 from pgonce.engine.ahead import reading_ahead
@@ -213,14 +214,16 @@ def _guess(clerk: Clerk, held: Held) -> Guess:
 
 
 def _workers_allowed(clerk: Clerk, order: Order) -> tuple[Order, tuple[str, ...]]:
-    """Have one worker work, and say why, where triggers of the user's would run ahead of their turn."""
+    """Have one worker work, and say why, where code of the user's would run ahead of its turn."""
     if order.limits.workers == 1:
         return order, ()
-    strange = clerk.do(lambda tx: tx.rows("strange_triggers", schema=tx.schema), commit=False)
-    if not strange:
+    foreign = clerk.do(foreign_code, commit=False)
+    if not foreign:
         return order, ()
-    names = ", ".join(name for (name,) in strange)
-    note = f"one worker instead of {order.limits.workers}: triggers that are not pgonce's run with each row ({names})"
+    note = (
+        f"one worker instead of {order.limits.workers}: what is not pgonce's may run with each row, and its turn would "
+        f"not have come ({', '.join(foreign)})"
+    )
     return replace(order, limits=replace(order.limits, workers=1)), (note,)
 
 

@@ -139,11 +139,12 @@ class Settler:
             ahead = None
             try:
                 with begun or self.clerk.session.transaction(deadline) as transaction:
+                    owner = self.clerk.session
                     if begun is not None:
+                        owner = owner if owner.is_connected else begun.session
                         begun.session.extend(transaction, deadline)
-                        self.clerk.session.keep()
                     settled, to = body(transaction)
-                    moved = move(transaction, self.clerk.session, self.held, to, settled)
+                    moved = move(transaction, owner, self.held, to, settled)
                 return self._commit_seen(settled, moved)
             except Redo:
                 self._pass_or_raise(deadline)

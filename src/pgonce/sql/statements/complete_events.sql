@@ -1,7 +1,7 @@
 -- Complete events that are pending and locked by this transaction, write their effects, and say in their history who did.
 -- Lock: the event rows, held already.
 -- Zero rows: never; the count is lower than the number handed in when one of them was not pending. The second number is
--- that of effects which something kept from being stored.
+-- that of effects which something kept from being stored, the third that of steps of the history.
 with done as (
     update pgonce.event as e
     set status = 'completed', attempts = e.attempts + %(attempts)s::integer, error = null,
@@ -36,6 +36,9 @@ history as (
         'applied', 'pending', d.amount_cents, d.payload, d.error, d.attempts, %(who)s::text, 'it was pending',
         %(run_id)s::bigint, %(epoch)s::integer
     from done as d
+    returning event_id
 )
-select count(*), count(*) filter (where not d.adopted) - (select count(*) from new_effect)
+select
+    count(*), count(*) filter (where not d.adopted) - (select count(*) from new_effect),
+    count(*) - (select count(*) from history)
 from done as d
