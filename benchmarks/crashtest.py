@@ -16,11 +16,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from pgonce import server as embedded
 from pgonce.crashtest.base import SETTINGS
-from pgonce.crashtest.boundary import PASS, Action, Boundary
+from pgonce.crashtest.boundary import CUT_BEFORE, PASS, Action, Boundary
 from pgonce.crashtest.conduct import Plan, conduct
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command
-from pgonce.crashtest.points import Tracker
+from pgonce.crashtest.points import Trail
 from pgonce.crashtest.proxy import Proxy
 from pgonce.crashtest.report import Report
 
@@ -123,14 +123,9 @@ def throughput(settings: dict[str, str], words: str, clients: int, rounds: int, 
 
 
 def _recognised() -> Callable[[Boundary], Action]:
-    """Make what the crash test does at every boundary: recognise the point."""
-    tracker = Tracker()
-
-    def meet(boundary: Boundary) -> Action:
-        tracker.meet(boundary)
-        return PASS
-
-    return meet
+    """Make what the crash test does at every boundary: note it, and strike where it is the sought point."""
+    trail = Trail()
+    return lambda boundary: CUT_BEFORE if trail.reaches(boundary) else PASS
 
 
 def _tps(command: list[str], environment: dict[str, str]) -> float:

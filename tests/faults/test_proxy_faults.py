@@ -199,7 +199,7 @@ class RawClient:
         splitter = wire.Splitter()
         tags = ""
         while not (until and until in tags) and (data := self.sock.recv(65_536)):
-            tags += "".join(chr(span.tag) for span in splitter.feed(data)[1])
+            tags += "".join(chr(tag) for tag, _, _ in splitter.feed(data)[1])
         return tags
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgonce.crashtest import wire
+from pgonce.crashtest.clientstream import ClientStream
 from pgonce.crashtest.wire import Kind
 
 
@@ -31,7 +32,7 @@ def test_frames_are_the_same_however_the_bytes_arrive(cuts: list[int]) -> None:
         + wire.frame(b"S")
         + wire.frame(b"X")
     )
-    client = wire.ClientStream()
+    client = ClientStream()
     edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     segments = [one for start, end in pairwise(edges) for one in client.feed(stream[start:end])]
     assert b"".join(segment.data for segment in segments) == stream
@@ -54,8 +55,8 @@ def test_long_frames_of_a_server_stream_and_short_ones_stay_whole() -> None:
     for start in range(0, len(stream), 70_001):
         buffer, spans = splitter.feed(stream[start : start + 70_001])
         passed += buffer
-        tags += [span.tag for span in spans if span.tag]
-        assert sum(span.end - span.start for span in spans) == len(buffer)
+        tags += [tag for tag, _, _ in spans if tag]
+        assert sum(end - start for _, start, end in spans) == len(buffer)
     assert (bytes(tags), passed) == (b"DZ", stream)
 
 

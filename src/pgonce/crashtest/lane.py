@@ -20,12 +20,12 @@ from pgonce.crashtest import environment, workdir
 from pgonce.crashtest.base import Base
 from pgonce.crashtest.boundary import PASS, Action, Boundary
 from pgonce.crashtest.faults import Blow, Fault
+from pgonce.crashtest.greeting import Refused
 from pgonce.crashtest.limits import BACKENDS_S_MAX, MOMENT_S, OUTPUT_BYTES_MAX
 from pgonce.crashtest.peer import kill
-from pgonce.crashtest.points import Met, Point, Tracker
+from pgonce.crashtest.points import Met, Point, Trail
 from pgonce.crashtest.program import Ended, Programs, programs
 from pgonce.crashtest.proxy import Proxy
-from pgonce.crashtest.session import Refused
 from pgonce.errors import ConfigurationError
 from pgonce.server import ScratchServer
 
@@ -141,14 +141,11 @@ class Lane:
 
     def run(self, limit_s: float, *, point: Point | None = None, blow: Blow | None = None) -> Ran:
         """Run the program; where it comes to the point, strike the blow. Returns when nothing of it is left."""
-        trace, tracker = Trace(), Tracker()
+        trail = Trail(point if blow is not None else None)
+        trace = Trace()
 
         def on_boundary(boundary: Boundary) -> Action:
-            met = tracker.meet(boundary)
-            trace.met.append(met)
-            if blow is None or met.point != point:
-                return PASS
-            return self._action(blow)
+            return self._action(blow) if trail.reaches(boundary) and blow is not None else PASS
 
         def admit(parameters: Mapping[str, str]) -> Mapping[str, str]:
             trace.logins += 1
@@ -161,6 +158,7 @@ class Lane:
         self._proxy.settle(BACKENDS_S_MAX)
         self._proxy.raise_failure()
         left = self.base.wait_for_backends()
+        trace.met = trail.met()
         fired = list(self._proxy.fired)
         struck = bool(fired) and not self._has_missed
         return Ran(ended, trace, _tail(output), struck, fired[0].answer if fired else "", left)

@@ -14,6 +14,10 @@ from pgonce.errors import ConfigurationError
 # A socket's usual buffer; more would make the allocator map and unmap memory for every read.
 RECEIVE_BYTES = 64 << 10
 
+# So long the proxy listens to one side alone before it watches both; what the other says meanwhile, a notification
+# or the end of its stream, comes that much later.
+TURN_S = 0.005
+
 # Ending a process and writing the last bytes are local and take milliseconds; longer means it is stuck.
 SETTLE_S_MAX = 5.0
 
@@ -50,10 +54,23 @@ class Peer:
             poller.unregister(self.sock)
         self.mask = mask
 
+    def limit_waits(self) -> None:
+        """Bound `wait` in the kernel, which spares the call that would look first whether there is anything."""
+        self.sock.setblocking(True)
+        limit = struct.pack("@ll", 0, int(TURN_S * 1_000_000))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+
+    def wait(self) -> bytes | None:
+        """Return what comes, empty at the end of the stream, None if nothing came for `TURN_S`."""
+        return self._receive(0)
+
     def receive(self) -> bytes | None:
         """Return what came, empty at the end of the stream, None if nothing is there."""
+        return self._receive(socket.MSG_DONTWAIT)
+
+    def _receive(self, flags: int) -> bytes | None:
         try:
-            return self.sock.recv(RECEIVE_BYTES)
+            return self.sock.recv(RECEIVE_BYTES, flags)
         except BlockingIOError:
             return None
         except OSError:
@@ -73,7 +90,7 @@ class Peer:
 
     def _write(self, data: bytes | bytearray) -> int:
         try:
-            return self.sock.send(data)
+            return self.sock.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
         except OSError:

@@ -37,6 +37,7 @@ _MADE_UP = re.compile(
     """,
     re.VERBOSE,
 )
+_DIGIT = re.compile(r"\d")
 _LIST = re.compile(r"\?(?:\s*,\s*\?)+")
 _ROWS = re.compile(r"\(\?\)(?:\s*,\s*\(\?\))+")
 _BEGIN = re.compile(r"(?:begin|start transaction)\b", re.IGNORECASE)
@@ -119,14 +120,53 @@ class Tracker:
         return met
 
 
+@dataclass(slots=True)
+class Trail:
+    """The boundaries of one run in their order. What points they are is found out when it is asked for.
+
+    The program waits while a boundary is looked at, so nothing is done there that can be done later: only where one
+    could be the ``sought`` point is it recognised at once, and with it all that came before.
+    """
+
+    sought: Point | None = None
+    _tracker: Tracker = field(default_factory=Tracker)
+    _new: list[Boundary] = field(default_factory=list)
+    _met: list[Met] = field(default_factory=list)
+
+    def reaches(self, boundary: Boundary) -> bool:
+        """Note a boundary, and say whether it is the sought point."""
+        self._new.append(boundary)
+        sought = self.sought
+        if sought is None or boundary.kind is not sought.kind or not _may_be(boundary.statement, sought.text):
+            return False
+        return self.met()[-1].point == sought
+
+    def met(self) -> list[Met]:
+        """Return the points of all boundaries so far."""
+        self._met += map(self._tracker.meet, self._new)
+        self._new.clear()
+        return self._met
+
+
+def _may_be(statement: str, text: str) -> bool:
+    """Say whether a statement could be this text without its values: it has to begin with the same word.
+
+    Values and made-up names hold a digit or a quote, so a word of letters with a blank behind it stays as it is.
+    """
+    word, blank, _ = text.partition(" ")
+    return not (blank and word.isalpha()) or statement.startswith(word)
+
+
 def without_values(statement: str) -> str:
     """Return a statement with its strings and numbers taken out, so that it is the same for other values."""
     return _remembered(statement) if len(statement) <= REMEMBERED_CHARACTERS_MAX else _without_values(statement)
 
 
 def _without_values(statement: str) -> str:
-    text = _ROWS.sub("(?)", _LIST.sub("?", _MADE_UP.sub("#", _VALUE.sub("?", statement))))
-    return " ".join(text.split())
+    text = _VALUE.sub("?", statement)
+    if _DIGIT.search(text):  # looked for first because it is rare, and the names take as long as all the rest
+        text = _MADE_UP.sub("#", text)
+    return " ".join(_ROWS.sub("(?)", _LIST.sub("?", text)).split())
 
 
 _remembered = functools.lru_cache(REMEMBERED_MAX)(_without_values)

@@ -20,6 +20,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgonce.crashtest.boundary import PASS, Action, Boundary, Fired
+from pgonce.crashtest.greeting import Admit
 from pgonce.crashtest.session import Points, Session, Upstream
 from pgonce.crashtest.wire import Kind, WireError
 from pgonce.errors import ConfigurationError
@@ -32,7 +33,6 @@ SOCKET_PATH_BYTES_MAX = 107
 
 
 OnBoundary = Callable[[Boundary], Action]
-Admit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 def admit_as_asked(parameters: Mapping[str, str]) -> Mapping[str, str]:

@@ -15,10 +15,11 @@ import psycopg
 
 from pgonce.crashtest import wire
 from pgonce.crashtest.boundary import Action, Boundary, Deed, Fired
+from pgonce.crashtest.clientstream import ClientStream, Segment
+from pgonce.crashtest.greeting import admitted, read_packet
 from pgonce.crashtest.peer import Peer, kill
-from pgonce.crashtest.wire import ClientStream, Kind, Packet, Segment, Splitter
+from pgonce.crashtest.wire import Kind, Packet, Splitter
 from pgonce.errors import ConfigurationError
-from pgonce.model.sqltext import split_statements
 
 # A side that does not read makes the other side wait, as a full socket buffer would.
 PENDING_BYTES_MAX = 1 << 20
@@ -30,7 +31,8 @@ TERMINATE_MS_MAX = 5_000
 # by the server itself, in the simple and the extended protocol alike.
 _FAULT = "pgonce_injected_fault"
 _READY, _KEY, _ERROR, _COPY_IN, _COPY_BOTH, _TAG, _EMPTY, _SUSPENDED = b"ZKEGWCIs"
-_NOTED = frozenset((_READY, _KEY, _ERROR, _COPY_IN, _COPY_BOTH, _TAG, _EMPTY, _SUSPENDED))
+_DONE = frozenset((_TAG, _EMPTY, _SUSPENDED))
+_NOTED = _DONE | {_READY, _KEY, _ERROR, _COPY_IN, _COPY_BOTH}
 _AUTHENTICATION = ord("R")
 
 Upstream = str | tuple[str, int]
@@ -56,14 +58,6 @@ class Host(Protocol):
     ) -> tuple[Boundary, Action]: ...
 
 
-class Refused(Exception):
-    """A login that is not let in; the client is told why, as a server would."""
-
-    def __init__(self, sqlstate: str, message: str) -> None:
-        super().__init__(message)
-        self.sqlstate = sqlstate
-
-
 @dataclass(slots=True)
 class _Hold:
     """A fault that waits for the server: the answer from ``mine`` outstanding answers on is withheld."""
@@ -87,6 +81,8 @@ class Session:
         self._rest: Iterator[Segment] = iter(())
         self._hold: _Hold | None = None
         self._rewrite: str | None = None
+        self._turn: Peer | None = None
+        self._is_copying = False
         self._is_paused = False
         self._is_over = False
         self._connection = 0
@@ -99,9 +95,9 @@ class Session:
 
     def run(self) -> None:
         """Serve until the end. Raises OSError when a side goes away in the greeting, WireError for foreign bytes."""
-        packet = self._greet()
+        packet = read_packet(self._client.sock, self._declined)
         if packet is not None and wire.packet_kind(packet) is not Packet.CANCEL:
-            packet = self._admitted(packet)
+            packet = admitted(self._client.sock, packet, self._host.admit)
         if packet is None:
             return
         upstream = self._host.upstream
@@ -113,8 +109,8 @@ class Session:
             server.sendall(packet)
             server.recv(1)
             return
-        for side in (self._client, self._server):
-            side.sock.setblocking(False)
+        self._client.limit_waits()
+        self._server.limit_waits()
         self._connection = self._host.count_connection()
         named = wire.startup_parameters(packet)
         text = f"user={named.get('user', '')} database={named.get('database', '')}"
@@ -122,15 +118,8 @@ class Session:
         self._advance()
         self._loop(self._server)
 
-    def _admitted(self, packet: bytes) -> bytes | None:
-        """Return the startup packet to send, as the proxy wants it; None if the login was refused."""
-        named = wire.startup_parameters(packet)
-        try:
-            wanted = self._host.admit(named)
-        except Refused as refused:
-            self._client.sock.sendall(wire.error_response(refused.sqlstate, str(refused), severity="FATAL"))
-            return None
-        return packet if wanted == named else wire.startup(wanted)
+    def _declined(self, what: Packet) -> None:
+        self._host.has_declined_tls |= what is Packet.SSL
 
     def interrupt(self) -> None:
         """Wake the session's thread up with the end of both streams; for another thread."""
@@ -145,47 +134,57 @@ class Session:
             if side is not None:
                 side.close_hard()
 
-    def _greet(self) -> bytes | None:
-        """Read the startup packet, declining encryption; None if the client left before it."""
-        while True:
-            head = self._read(4)
-            if len(head) < 4:
-                return None
-            packet = head + self._read(wire.packet_length(head) - 4)
-            if wire.packet_kind(packet) not in (Packet.SSL, Packet.GSSENC):
-                return packet
-            self._host.has_declined_tls |= wire.packet_kind(packet) is Packet.SSL
-            self._client.sock.sendall(b"N")
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._client.sock.recv(size - len(data))
-            if not piece:
-                break
-            data += piece
-        return data
-
     def _loop(self, server: Peer) -> None:
+        """Wait for the side whose turn it is, in one system call; where both may speak, poll both."""
         poller = select.poll()
-        client = self._client
-        client_fd = client.sock.fileno()
         while not self._is_over:
-            client.aim(poller, reads=not self._is_paused and len(server.pending) < PENDING_BYTES_MAX)
-            server.aim(poller, reads=len(client.pending) < PENDING_BYTES_MAX)
-            for fd, event in poller.poll():
-                side = client if fd == client_fd else server
-                if event & select.POLLOUT:
-                    side.flush()
-                if not event & ~select.POLLOUT or self._is_over:
-                    continue
-                data = side.receive()
-                if data is None:
-                    continue
-                if side is client:
-                    self._from_client(data)
-                else:
-                    self._from_server(data)
+            side = self._turn
+            if side is None:
+                self._poll(poller, server)
+                continue
+            data = side.wait()
+            if data is None:
+                self._turn = None
+            else:
+                self._take(side, data)
+
+    def _poll(self, poller: select.poll, server: Peer) -> None:
+        client = self._client
+        client.aim(poller, reads=not self._is_paused and len(server.pending) < PENDING_BYTES_MAX)
+        server.aim(poller, reads=len(client.pending) < PENDING_BYTES_MAX)
+        client_fd = client.sock.fileno()
+        for fd, event in poller.poll():
+            side = client if fd == client_fd else server
+            if event & select.POLLOUT:
+                side.flush()
+            if not event & ~select.POLLOUT or self._is_over:
+                continue
+            data = side.receive()
+            if data is not None:
+                self._take(side, data)
+
+    def _take(self, side: Peer, data: bytes) -> None:
+        """Pass on what a side said, and see whose turn it is then.
+
+        After a statement that nothing else is in flight with it is the server's, until it has answered; then it is the
+        client's. After anything else both may speak: while a fault is in progress, in a COPY, in a pipeline.
+        """
+        was_answered = self._awaited <= 0
+        if side is self._client:
+            self._from_client(data)
+            self._turn = self._server if was_answered and self._awaited == 1 else None
+        else:
+            self._from_server(data)
+            if self._awaited <= 0:
+                self._turn = self._client
+        if self._turn is not None and not self._is_plain():
+            self._turn = None
+
+    def _is_plain(self) -> bool:
+        server = self._server
+        is_held = self._is_paused or self._hold is not None or self._rewrite is not None
+        is_pending = self._client.pending or (server is not None and server.pending)
+        return not is_held and not is_pending and self._status != "" and not self._is_copying
 
     def _from_client(self, data: bytes) -> None:
         if not data:
@@ -211,7 +210,7 @@ class Session:
                 segment.kind,
                 segment.statement,
                 status=self._status,
-                statements=_statements_in(segment),
+                statements=segment.statements,
             )
             if action.deed is Deed.PASS:
                 self._count(segment)
@@ -288,40 +287,42 @@ class Session:
             self._client.finish()
             self._is_over = True
             return
-        buffer, spans = self._replies.feed(data)
         if self._hold is None and self._rewrite is None:
-            for tag, start, end in spans:
-                if tag in _NOTED:
-                    self._note(tag, buffer, start, end)
+            buffer, spans = self._replies.feed(data, only=_NOTED)
             self._client.send(buffer)
+            for tag, start, _ in spans:
+                self._note(tag, buffer, start)
             return
+        buffer, spans = self._replies.feed(data)
         for tag, start, end in spans:
             passed = self._watch(tag, buffer[start:end])
             if passed and not self._is_over:
                 self._client.send(passed)
 
-    def _note(self, tag: int, buffer: bytes, start: int, end: int) -> None:
+    def _note(self, tag: int, buffer: bytes, start: int) -> None:
         """Keep count of what the server has answered."""
-        if tag == _READY:
+        if tag in _DONE:
+            self._done_executes += 1
+        elif tag == _READY:
             self._awaited -= 1
             self._status = chr(buffer[start + 5])
             self._sent_executes = self._done_executes = 0
+            self._is_copying = False
         elif tag == _KEY:
             self._backend_pid = struct.unpack_from("!i", buffer, start + 5)[0]
-        elif tag == _COPY_IN:
-            # The server ignores the Sync that came with an extended COPY, and answers the one after CopyDone.
-            self._awaited -= self._stream.is_extended
         elif tag == _ERROR:
             self._done_executes = self._sent_executes
-        elif tag in (_TAG, _EMPTY, _SUSPENDED):
-            self._done_executes += 1
+        elif tag in (_COPY_IN, _COPY_BOTH):
+            self._is_copying = True
+            # The server ignores the Sync that came with an extended COPY, and answers the one after CopyDone.
+            self._awaited -= tag == _COPY_IN and self._stream.is_extended
 
     def _watch(self, tag: int, piece: bytes) -> bytes:
         """Look at one frame of the server while a fault is in progress; return what the client gets instead."""
         hold = self._hold
         is_mine = hold is not None and hold.is_withholding and self._awaited <= hold.mine
         if tag in _NOTED:
-            self._note(tag, piece, 0, len(piece))
+            self._note(tag, piece, 0)
         if hold is None:
             return self._rewritten(tag, piece)
         if is_mine and tag in (_TAG, _ERROR):
@@ -373,17 +374,6 @@ class Session:
             action.call(self._client.sock)
         self._is_over = True
         self.close()
-
-
-def _statements_in(segment: Segment) -> int:
-    """Count the statements of a simple Query; the text is only looked at where it can be more than one."""
-    body = segment.data[5:].rstrip(b"\0; \t\r\n") if segment.kind is Kind.QUERY else b""
-    if b";" not in body:
-        return 1
-    try:
-        return max(1, len(split_statements(body.decode("utf-8", "replace"))))
-    except ConfigurationError:
-        return 1
 
 
 def _terminate(side_dsn: str | None, backend_pid: int) -> None:

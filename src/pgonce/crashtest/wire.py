@@ -8,9 +8,7 @@ from __future__ import annotations
 import enum
 import re
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping
 
 # The server itself refuses startup packets above this size (MAX_STARTUP_PACKET_LENGTH).
 STARTUP_BYTES_MAX = 10_000
@@ -22,15 +20,11 @@ FRAME_BYTES_MAX = 1 << 30
 # value of a gigabyte streams through in pieces.
 WHOLE_BYTES_MAX = 1 << 20
 
-# Messages of one extended unit wait for their Sync, so that a fault can come before all of them. A pipeline that is
-# longer goes out in part, and a fault at its Sync then comes after its first statements were sent.
-HELD_BYTES_MAX = 64 << 20
-
 # Enough of a statement to recognise it in a log of boundaries.
 STATEMENT_CHARACTERS_MAX = 200
 
 # Comments in front of a statement are skipped within this many bytes; beyond it lies data, not the statement's head.
-_LOOKED_AT_BYTES_MAX = 4_096
+LOOKED_AT_BYTES_MAX = 4_096
 
 _SSL_REQUEST, _GSSENC_REQUEST, _CANCEL_REQUEST = 80_877_103, 80_877_104, 80_877_102
 _LENGTH = struct.Struct("!I")
@@ -63,15 +57,9 @@ class Kind(enum.Enum):
     TERMINATE = "terminate"
 
 
-class Span(NamedTuple):
-    """One frame, or a piece of a long one, inside a buffer: its type byte, where it starts and ends.
-
-    ``tag`` is 0 for the later pieces of a frame that is longer than `WHOLE_BYTES_MAX`.
-    """
-
-    tag: int
-    start: int
-    end: int
+# One frame, or a piece of a long one, inside a buffer: its type byte, where it starts and ends. The type is 0 for the
+# later pieces of a frame that is longer than `WHOLE_BYTES_MAX`. A bare tuple: there are several for every statement.
+Span = tuple[int, int, int]
 
 
 def packet_length(head: bytes) -> int:
@@ -140,7 +128,7 @@ def ready_for_query(status: str) -> bytes:
 
 def normalised(statement: bytes) -> str:
     """Give a statement on one line: leading comments left out, white space collapsed, shortened."""
-    text = statement[:_LOOKED_AT_BYTES_MAX].decode("utf-8", "replace")
+    text = statement[:LOOKED_AT_BYTES_MAX].decode("utf-8", "replace")
     comment = _LEADING_COMMENT.match(text)
     return " ".join(text[comment.end() if comment else 0 :].split())[:STATEMENT_CHARACTERS_MAX]
 
@@ -159,10 +147,16 @@ class Splitter:
         self._needed = 0
         self._skip = 0
 
-    def feed(self, data: bytes) -> tuple[bytes, list[Span]]:
+    @property
+    def is_at_rest(self) -> bool:
+        """Say whether the next byte begins a frame."""
+        return not self._tail and not self._skip
+
+    def feed(self, data: bytes, *, only: frozenset[int] | None = None) -> tuple[bytes, list[Span]]:
         """Take the next bytes; return what is complete so far as one buffer, and the spans that fill it exactly.
 
-        The start of a frame that is not yet whole is kept for the next call. Raises WireError.
+        With ``only``, spans of other types are left out. The start of a frame that is not yet whole is kept for the
+        next call. Raises WireError.
         """
         buffer = data
         if self._tail:
@@ -173,19 +167,22 @@ class Splitter:
             self._tail.clear()
         size = len(buffer)
         at = min(self._skip, size)
-        spans = [Span(0, 0, at)] if at else []
+        spans = [(0, 0, at)] if at and only is None else []
         self._skip -= at
         self._needed = 5
+        length_at = _LENGTH.unpack_from
         while at + 5 <= size:
-            end = at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0]
+            end = at + 1 + length_at(buffer, at + 1)[0]
             if not 5 <= end - at <= FRAME_BYTES_MAX:
                 raise WireError(f"a message of type {buffer[at : at + 1]!r} claims to have {end - at} bytes")
+            tag = buffer[at]
             if end > size:
-                if end - at <= WHOLE_BYTES_MAX or not self._may_stream(buffer[at]):
+                if end - at <= WHOLE_BYTES_MAX or not self._may_stream(tag):
                     self._needed = end - at
                     break
                 self._skip, end = end - size, size
-            spans.append(Span(buffer[at], at, end))
+            if only is None or tag in only:
+                spans.append((tag, at, end))
             at = end
         if at == size:
             return buffer, spans
@@ -194,141 +191,3 @@ class Splitter:
 
     def _may_stream(self, tag: int) -> bool:
         return self._streamed is None or tag in self._streamed
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Bytes of the client to be forwarded together.
-
-    ``kind`` names the boundary that ends them, None if the server does not act on them alone. ``statement`` is what
-    the unit runs, normalised. ``ready`` is how many ReadyForQuery answer it, ``executes`` how many Execute it holds.
-    ``is_partial``: earlier messages of the same unit were already forwarded. ``ends_copy``: it holds a CopyDone.
-    """
-
-    data: bytes
-    kind: Kind | None = None
-    statement: str = ""
-    ready: int = 0
-    executes: int = 0
-    is_partial: bool = False
-    ends_copy: bool = False
-
-
-_ALONE = {
-    ord("Q"): (Kind.QUERY, 1),
-    ord("F"): (Kind.FUNCTION, 1),
-    ord("f"): (Kind.COPY_FAIL, 0),
-    ord("c"): (Kind.COPY_DONE, 0),
-    ord("X"): (Kind.TERMINATE, 0),
-}
-_OF_UNIT = frozenset(b"PBDECS")
-_FLUSH, _SYNC, _EXECUTE = ord("H"), ord("S"), ord("E")
-
-
-@dataclass(slots=True)
-class ClientStream:
-    """Follow what a client sends after its startup packet, and cut it into segments that end at boundaries.
-
-    Parse, Bind, Describe, Execute and Sync that belong together are one segment, ending at the Sync. With
-    ``each_execute`` every Execute ends one too; with ``pipelined`` every Execute that no Sync follows at once.
-    """
-
-    each_execute: bool = False
-    pipelined: bool = False
-    _splitter: Splitter = field(default_factory=lambda: Splitter(streamed=b"d"))
-    _held: bytearray = field(default_factory=bytearray)
-    _texts: list[str] = field(default_factory=list)
-    _parsed: str = ""
-    _executes: int = 0
-    _is_partial: bool = False
-    _is_execute_last: bool = False
-    is_extended: bool = False
-    _ends_copy: bool = False
-    _statements: dict[bytes, str] = field(default_factory=dict)
-    _portals: dict[bytes, str] = field(default_factory=dict)
-
-    def feed(self, data: bytes) -> Iterator[Segment]:
-        """Take the next bytes and yield the segments that are complete; raises WireError."""
-        buffer, spans = self._splitter.feed(data)
-        plain = 0
-        for tag, start, end in spans:
-            is_copy_end = self.is_extended and tag in b"cf"
-            if tag not in _OF_UNIT and tag not in _ALONE and tag != _FLUSH and not self._held:
-                continue
-            if plain < start:
-                yield Segment(buffer[plain:start])
-            plain = end
-            piece = buffer[start:end]
-            if self._is_execute_last and tag != _SYNC:
-                yield self._unit(Kind.EXECUTE)
-            self._is_execute_last = self.pipelined and tag == _EXECUTE
-            if tag in _ALONE and not is_copy_end:
-                yield from self._release()
-                yield self._alone(tag, piece)
-                continue
-            self._hold(tag, piece, is_copy_end=is_copy_end)
-            if tag == _SYNC:
-                yield self._unit(Kind.SYNC)
-            elif tag == _EXECUTE and self.each_execute:
-                yield self._unit(Kind.EXECUTE)
-            elif tag == _FLUSH or len(self._held) > HELD_BYTES_MAX:
-                yield from self._release()
-        if plain < len(buffer):
-            yield Segment(buffer[plain:])
-
-    def _alone(self, tag: int, piece: bytes) -> Segment:
-        kind, ready = _ALONE[tag]
-        self.is_extended = False
-        statement = normalised(piece[5 : 5 + _LOOKED_AT_BYTES_MAX].rstrip(b"\0")) if kind is Kind.QUERY else ""
-        return Segment(piece, kind, statement, ready, ends_copy=kind is Kind.COPY_DONE)
-
-    def _hold(self, tag: int, piece: bytes, *, is_copy_end: bool) -> None:
-        self._held += piece
-        self.is_extended = True
-        self._ends_copy = self._ends_copy or (is_copy_end and piece[:1] == b"c")
-        if tag == ord("P"):
-            name, text = _two_strings(piece)
-            self._parsed = self._statements[name] = normalised(text)
-        elif tag == ord("B"):
-            portal, name = _two_strings(piece)
-            self._portals[portal] = self._statements.get(name, "")
-        elif tag == _EXECUTE:
-            self._texts.append(self._portals.get(piece[5:].split(b"\0", 1)[0], ""))
-            self._executes += 1
-        elif tag == ord("C"):
-            known = self._statements if piece[5:6] == b"S" else self._portals
-            known.pop(piece[6:-1], None)
-
-    def _release(self) -> Iterator[Segment]:
-        """Let go of a unit that is not finished: the server will see its first part before any fault."""
-        if self._held:
-            yield Segment(bytes(self._held), executes=self._executes, is_partial=self._is_partial)
-            self._held.clear()
-            self._executes = 0
-            self._is_partial = True
-
-    def _unit(self, kind: Kind) -> Segment:
-        text = "; ".join(self._texts) or (f"parse {self._parsed}" if self._parsed else "")
-        segment = Segment(
-            bytes(self._held),
-            kind,
-            text[:STATEMENT_CHARACTERS_MAX],
-            ready=1 if kind is Kind.SYNC else 0,
-            executes=self._executes,
-            is_partial=self._is_partial,
-            ends_copy=self._ends_copy,
-        )
-        self._held.clear()
-        self._executes = 0
-        self._is_partial = kind is Kind.EXECUTE
-        if kind is Kind.SYNC:
-            self._texts.clear()
-            self._parsed = ""
-            self._ends_copy = False
-        return segment
-
-
-def _two_strings(piece: bytes) -> tuple[bytes, bytes]:
-    """Return the first two strings in the body of a frame; the second may be cut short."""
-    first, _, rest = piece[5 : 5 + _LOOKED_AT_BYTES_MAX].partition(b"\0")
-    return first, rest.partition(b"\0")[0]
