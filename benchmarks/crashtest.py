@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
@@ -20,9 +23,10 @@ from pgonce.crashtest.boundary import CUT_BEFORE, PASS, Action, Boundary
 from pgonce.crashtest.conduct import Plan, conduct
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command
-from pgonce.crashtest.points import Trail
+from pgonce.crashtest.points import Point, Trail
 from pgonce.crashtest.proxy import Proxy
 from pgonce.crashtest.report import Report
+from pgonce.crashtest.wire import Kind
 
 TABLES, ROWS = 20, 50
 TABLE = (
@@ -38,19 +42,45 @@ POINT_MS_MAX, CRASH_POINT_MS_MAX, THROUGHPUT_MIN = 150, 400, 0.8
 # The server as it is installed, and as the crash test sets it.
 DURABLE: dict[str, str] = {}
 
+# A clean run, where the proxy only watches; and a run with a fault at a point that is never met, so that every COMMIT
+# is recognised at once.
+SOUGHT: dict[str, Point | None] = {"watched": None, "with a fault armed": Point("none", Kind.QUERY, "END;", 0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that pgbench does; ``statements`` is how many a transaction of it has."""
+
+    words: str
+    settings: Mapping[str, str]
+    clients: int = 1
+    options: tuple[str, ...] = ()
+    statements: int = 7
+
+
+# pgbench's own transaction is what it is known for. One row read by its key in a statement of its own is the worst case
+# for anything that stands between: the server has next to nothing to do.
+WORKS = (
+    Work("TPC-B by 1 client, fsync on", DURABLE),
+    Work("TPC-B by 4 clients, fsync on", DURABLE, clients=4),
+    Work("TPC-B by 1 client, fsync off", SETTINGS),
+    Work("TPC-B by 1 client in prepared statements, fsync on", DURABLE, options=("-M", "prepared")),
+    Work("reading by 1 client, a statement at a time", SETTINGS, options=("-S",), statements=1),
+)
+
 
 def main() -> None:
     """Measure, and print beside what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5, help="of each pgbench")
+    parser.add_argument("--only-proxy", action="store_true", help="leave out what a point costs")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-    for place in ("memory", "disk"):
+    for place in () if options.only_proxy else ("memory", "disk"):
         points(place, options.rounds)
-    for settings, name, clients in ((DURABLE, "fsync on", 1), (DURABLE, "fsync on", 4), (SETTINGS, "fsync off", 1)):
-        words = f"TPC-B by {clients} client{'s' * (clients > 1)}, {name}"
-        throughput(settings, words, clients, options.rounds, options.seconds)
+    for work in WORKS:
+        throughput(work, options.rounds, options.seconds)
 
 
 def points(place: str, rounds: int) -> None:
@@ -98,42 +128,63 @@ def _tables() -> Iterator[str]:
         yield TABLE.format(number, ROWS)
 
 
-def throughput(settings: dict[str, str], words: str, clients: int, rounds: int, seconds: int) -> None:
-    """Let pgbench work on a server directly and through the proxy, in turns."""
+def throughput(work: Work, rounds: int, seconds: int) -> None:
+    """Let pgbench work on a server directly and through the proxy, in turns: as in a clean run, and with a fault armed.
+
+    The processor time is the proxy's alone, which runs in this process; pgbench and the server have their own.
+    """
     pgbench = shutil.which("pgbench") or ""
     if not pgbench:
         print("pgbench is not there: the proxy's throughput is not measured")
         return
-    with tempfile.TemporaryDirectory() as folder, embedded.scratch(settings=settings) as server:
+    with tempfile.TemporaryDirectory() as folder, embedded.scratch(settings=work.settings) as server:
         given = conninfo_to_dict(server.dsn)
         environment = {"PATH": os.environ["PATH"], "PGUSER": str(given["user"]), "PGDATABASE": str(given["dbname"])}
         direct = environment | {"PGHOST": str(given["host"]), "PGPORT": str(given["port"])}
         subprocess.run([pgbench, "-i", "-q", "-s", "5"], env=direct, check=True, capture_output=True)
-        with Proxy.of_dsn(server.dsn, on_boundary=_recognised(), listen_dir=Path(folder), points="pipeline") as proxy:
-            led = conninfo_to_dict(proxy.dsn(server.dsn))
-            through = environment | {"PGHOST": str(led["host"]), "PGPORT": str(led["port"])}
-            command = [pgbench, "-n", "-c", str(clients), "-T", str(seconds)]
-            found: dict[str, list[float]] = {"direct": [], "through": []}
+        command = [pgbench, "-n", "-c", str(work.clients), "-T", str(seconds), *work.options]
+        found: dict[str, list[float]] = {name: [] for name in ("direct", *SOUGHT)}
+        cpu_us: list[float] = []
+        with contextlib.ExitStack() as stack:
+            through = {}
+            for number, (name, sought) in enumerate(SOUGHT.items()):
+                proxy = stack.enter_context(_proxy(server.dsn, sought, Path(folder) / str(number)))
+                led = conninfo_to_dict(proxy.dsn(server.dsn))
+                through[name] = environment | {"PGHOST": str(led["host"]), "PGPORT": str(led["port"])}
             for _ in range(rounds):
-                found["direct"].append(_tps(command, direct))
-                found["through"].append(_tps(command, through))
-    alone, led_tps = (statistics.median(found[name]) for name in ("direct", "through"))
-    told = f"{led_tps:,.0f} of {alone:,.0f} transactions a second"
-    print(f"the proxy, {words}: {told}, {led_tps / alone:.2f} of direct (at least {THROUGHPUT_MIN})")
+                found["direct"].append(_tps(command, direct)[0])
+                for name in SOUGHT:
+                    before_s = time.process_time()
+                    tps, transactions = _tps(command, through[name])
+                    found[name].append(tps)
+                    statements = transactions * work.statements
+                    cpu_us.append((time.process_time() - before_s) * 1e6 / statements)
+    alone = statistics.median(found["direct"])
+    told = ", ".join(f"{name} {statistics.median(found[name]) / alone:.2f}" for name in SOUGHT)
+    print(
+        f"the proxy, {work.words}: direct {alone:,.0f} transactions a second; of that {told} (at least"
+        f" {THROUGHPUT_MIN}); {statistics.median(cpu_us):.0f} us of the proxy's processor time a statement"
+    )
 
 
-def _recognised() -> Callable[[Boundary], Action]:
-    """Make what the crash test does at every boundary: note it, and strike where it is the sought point."""
-    trail = Trail()
-    return lambda boundary: CUT_BEFORE if trail.reaches(boundary) else PASS
+def _proxy(dsn: str, sought: Point | None, place: Path) -> Proxy:
+    """Make a proxy that does at every boundary what the crash test does there."""
+    trail = Trail(sought)
+
+    def on_boundary(boundary: Boundary) -> Action:
+        return CUT_BEFORE if trail.reaches(boundary) else PASS
+
+    return Proxy.of_dsn(dsn, on_boundary=on_boundary, listen_dir=place, points="pipeline", only_watches=sought is None)
 
 
-def _tps(command: list[str], environment: dict[str, str]) -> float:
+def _tps(command: list[str], environment: dict[str, str]) -> tuple[float, int]:
+    """Return the transactions a second, and how many there were."""
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     found = re.search(r"tps = ([\d.]+)", done.stdout)
-    if found is None:
+    counted = re.search(r"actually processed: (\d+)", done.stdout)
+    if found is None or counted is None:
         raise RuntimeError(f"pgbench told no throughput: {done.stdout}")
-    return float(found[1])
+    return float(found[1]), int(counted[1])
 
 
 if __name__ == "__main__":

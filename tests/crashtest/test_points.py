@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgonce.crashtest.boundary import Boundary
-from pgonce.crashtest.points import Met, Tracker, sample, without_values
-from pgonce.crashtest.wire import Kind
+from pgonce.crashtest.points import Met, Tracker, Trail, sample, without_values
+from pgonce.crashtest.wire import Kind, normalised
 
 
 def met(*told: tuple[int, str, str]) -> list[Met]:
@@ -82,3 +84,48 @@ def test_a_sample_has_first_and_last_of_each_place() -> None:
     assert len(chosen) == 8 + 1  # the very first effect has nothing before it, a place of its own
     assert sample(every, per_group=None, seed=1) == every
     assert sample(every, per_group=3, seed=1) == sample(every, per_group=3, seed=1)
+
+
+WORDS = st.lists(
+    st.sampled_from(
+        [
+            "update",
+            "insert",
+            "e",
+            "abc",
+            "t1",
+            "7",
+            "'x 1'",
+            "E'a'",
+            "$$b$$",
+            "deadbeef12345",
+            "s_1234567",
+            "?",
+            ";",
+            "--",
+            "x",
+        ]
+    ),
+    max_size=6,
+).map(" ".join)
+BOUNDARIES = st.lists(
+    st.tuples(st.integers(1, 2), st.sampled_from([Kind.QUERY, Kind.SYNC, Kind.STARTUP]), WORDS), min_size=1, max_size=12
+)
+
+
+@given(told=BOUNDARIES, data=st.data())
+def test_a_trail_finds_the_sought_point_where_a_tracker_meets_it(
+    told: list[tuple[int, Kind, str]], data: st.DataObject
+) -> None:
+    """Recognising only what could be the point strikes at the same boundary as recognising everything."""
+    boundaries = [
+        Boundary(connection, number, number, kind, normalised(text.encode()))
+        for number, (connection, kind, text) in enumerate(told, 1)
+    ]
+    tracker = Tracker()
+    every = [tracker.meet(boundary) for boundary in boundaries]
+    sought = data.draw(st.sampled_from(every)).point
+    trail = Trail(sought)
+    reached = [boundary for boundary in boundaries if trail.reaches(boundary)]
+    assert reached == [one.boundary for one in every if one.point == sought]
+    assert trail.met() == every

@@ -229,6 +229,23 @@ def test_the_answers_of_earlier_units_in_flight_are_not_withheld(
     assert rows(ledger) == [(1, 1), (2, 2)]
 
 
+def test_a_second_statement_is_forwarded_while_the_first_waits(
+    ledger: str, through: ReachProxy, raw: Callable[[str], RawClient]
+) -> None:
+    """A client that sends on before it is answered is not held back: both statements are at the server."""
+    with through(ledger) as (proxy, dsn), psycopg.connect(ledger) as blocker:
+        client = raw(dsn)
+        blocker.execute("lock table ledger")
+        for statement in ("select count(*) from ledger", "select 2"):
+            client.sock.sendall(wire.extended(statement))
+            wait_until(lambda text=statement: proxy.log[-1].statement == text, "the statement to pass")
+        blocker.rollback()
+        answers = client.receive("Z")
+        while answers.count("Z") < 2:
+            answers += client.receive("Z")
+        assert answers == "12DCZ12DCZ"
+
+
 def test_answers_are_counted_right_after_a_copy_in_the_extended_protocol(
     ledger: str, through: ReachProxy, raw: Callable[[str], RawClient]
 ) -> None:

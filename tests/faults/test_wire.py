@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgonce.crashtest import wire
-from pgonce.crashtest.clientstream import ClientStream
+from pgonce.crashtest.clientstream import REMEMBERED_BYTES_MAX, ClientStream
 from pgonce.crashtest.wire import Kind
 
 
@@ -45,6 +45,43 @@ def test_frames_are_the_same_however_the_bytes_arrive(cuts: list[int]) -> None:
         (Kind.SYNC, "", False, True),
         (Kind.TERMINATE, "", False, False),
     ]
+
+
+def test_a_query_that_comes_alone_is_cut_as_among_others() -> None:
+    """The short way for a message that is one whole Query gives what the long way gives, whatever came before it."""
+    unit = wire.extended("select 1")
+    messages = [
+        wire.query("begin; select ';'; select 2"),
+        unit,
+        wire.query("commit;"),
+        unit[:-5],
+        wire.query("select 3"),
+        wire.frame(b"S"),
+        wire.query(f"select '{'x' * REMEMBERED_BYTES_MAX}'"),
+        wire.query("commit;"),
+    ]
+    stream = b"".join(messages)
+    cuts = [messages, [stream], [stream[at : at + 1] for at in range(len(stream))]]
+    for pipelined in (False, True):
+        found = []
+        for pieces in cuts:
+            client = ClientStream(pipelined=pipelined)
+            segments = [one for piece in pieces for one in client.feed(piece)]
+            assert b"".join(one.data for one in segments) == stream
+            found.append([one for one in segments if one.kind])
+        assert found[0] == found[1] == found[2]
+        assert [one.statements for one in found[0] if one.kind is Kind.QUERY] == [3, 1, 1, 1, 1]
+
+
+def test_spans_of_other_types_are_left_out_when_they_are_not_wanted() -> None:
+    """Only what is asked for is given, at the same places, and the buffer is whole all the same."""
+    stream = (
+        wire.frame(b"T", b"x") + wire.frame(b"D", b"y" * 20) * 50 + wire.frame(b"C", b"z") + wire.ready_for_query("I")
+    )
+    buffer, spans = wire.Splitter().feed(stream, only=frozenset(b"CZ"))
+    assert buffer == stream
+    assert spans == [span for span in wire.Splitter().feed(stream)[1] if span[0] in b"CZ"]
+    assert bytes(tag for tag, _, _ in spans) == b"CZ"
 
 
 def test_long_frames_of_a_server_stream_and_short_ones_stay_whole() -> None:

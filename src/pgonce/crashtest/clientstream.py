@@ -164,7 +164,7 @@ def _alone(tag: int, piece: bytes) -> Segment:
 
 def _query(piece: bytes) -> Segment:
     """Return the segment of a simple Query."""
-    return _remembered_query(piece) if len(piece) <= REMEMBERED_BYTES_MAX else _new_query(piece)
+    return remembered_query(piece) if len(piece) <= REMEMBERED_BYTES_MAX else _new_query(piece)
 
 
 def _new_query(piece: bytes) -> Segment:
@@ -173,11 +173,11 @@ def _new_query(piece: bytes) -> Segment:
 
 
 def _normalised(text: bytes) -> str:
-    return _remembered_text(text) if len(text) <= REMEMBERED_BYTES_MAX else normalised(text)
+    return remembered_text(text) if len(text) <= REMEMBERED_BYTES_MAX else normalised(text)
 
 
-_remembered_query = functools.lru_cache(REMEMBERED_MAX)(_new_query)
-_remembered_text = functools.lru_cache(REMEMBERED_MAX)(normalised)
+remembered_query = functools.lru_cache(REMEMBERED_MAX)(_new_query)
+remembered_text = functools.lru_cache(REMEMBERED_MAX)(normalised)
 
 
 def _count_statements(query: bytes) -> int:

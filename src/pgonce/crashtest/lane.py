@@ -20,7 +20,7 @@ from pgonce.crashtest import environment, workdir
 from pgonce.crashtest.base import Base
 from pgonce.crashtest.boundary import PASS, Action, Boundary
 from pgonce.crashtest.faults import Blow, Fault
-from pgonce.crashtest.greeting import Refused
+from pgonce.crashtest.greeting import Admit, Refused
 from pgonce.crashtest.limits import BACKENDS_S_MAX, MOMENT_S, OUTPUT_BYTES_MAX
 from pgonce.crashtest.peer import kill
 from pgonce.crashtest.points import Met, Point, Trail
@@ -131,7 +131,7 @@ class Lane:
             knocked.set()
             raise Refused(_NOT_YET, "the database system is starting up")
 
-        output = self._start(lambda _: PASS, refuse)
+        output = self._start(lambda _: PASS, refuse, only_watches=True)
         until = time.monotonic() + limit_s
         while not knocked.is_set() and time.monotonic() < until and not self._kept.has_ended(MOMENT_S):
             pass
@@ -153,7 +153,7 @@ class Lane:
             return self._as_ours(parameters)
 
         self._has_missed = False
-        output = self._start(on_boundary, admit)
+        output = self._start(on_boundary, admit, only_watches=trail.sought is None)
         ended = self._kept.wait(limit_s, until=self._is_done if self.command.until else None)
         self._proxy.settle(BACKENDS_S_MAX)
         self._proxy.raise_failure()
@@ -163,8 +163,8 @@ class Lane:
         struck = bool(fired) and not self._has_missed
         return Ran(ended, trace, _tail(output), struck, fired[0].answer if fired else "", left)
 
-    def _start(self, on_boundary: Callable[[Boundary], Action], admit: Callable[..., Mapping[str, str]]) -> Path:
-        self._proxy.begin(on_boundary, admit=admit)
+    def _start(self, on_boundary: Callable[[Boundary], Action], admit: Admit, *, only_watches: bool) -> Path:
+        self._proxy.begin(on_boundary, admit=admit, only_watches=only_watches)
         output = self._snapshot.work.parent / f"output-{next(self._numbers) % 8}"
         output.unlink(missing_ok=True)
         self._kept.start(self._argv(), env=self._env, cwd=self.work, output=output)

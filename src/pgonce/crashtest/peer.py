@@ -57,7 +57,8 @@ class Peer:
     def limit_waits(self) -> None:
         """Bound `wait` in the kernel, which spares the call that would look first whether there is anything."""
         self.sock.setblocking(True)
-        limit = struct.pack("@ll", 0, int(TURN_S * 1_000_000))
+        seconds, rest_s = divmod(TURN_S, 1)
+        limit = struct.pack("@ll", int(seconds), int(rest_s * 1_000_000))
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
     def wait(self) -> bytes | None:

@@ -64,10 +64,12 @@ class Proxy:
         side_dsn: str | None = None,
         listener: socket.socket | None = None,
         admit: Admit = admit_as_asked,
+        only_watches: bool = False,
     ) -> None:
         self.upstream = upstream
         self.side_dsn = side_dsn
         self.points = points
+        self.only_watches = only_watches
         self.log: list[Boundary] = []
         self.fired: list[Fired] = []
         self.stopping = threading.Event()
@@ -92,12 +94,20 @@ class Proxy:
         on_boundary: OnBoundary = lambda _: PASS,
         listen_dir: Path | None = None,
         points: Points = "statement",
+        only_watches: bool = False,
     ) -> Proxy:
         """Make a proxy in front of the server that libpq reaches by this connection string."""
         with psycopg.connect(direct_dsn) as connection:
             host, port = connection.info.host, connection.info.port
         upstream: Upstream = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
-        return cls(upstream, on_boundary=on_boundary, listen_dir=listen_dir, points=points, side_dsn=direct_dsn)
+        return cls(
+            upstream,
+            on_boundary=on_boundary,
+            listen_dir=listen_dir,
+            points=points,
+            side_dsn=direct_dsn,
+            only_watches=only_watches,
+        )
 
     def dsn(self, direct_dsn: str) -> str:
         """Return the same connection string, led through this proxy."""
@@ -169,6 +179,12 @@ class Proxy:
         if self._failure is not None and error is None:
             raise self._failure
 
+    @property
+    def is_serving(self) -> bool:
+        """Say whether a connection is open."""
+        with self._lock:
+            return bool(self._sessions)
+
     def count_connection(self) -> int:
         """Give the next connection its number."""
         with self._lock:
@@ -180,7 +196,7 @@ class Proxy:
         with self._lock:
             return self._admit(parameters)
 
-    def begin(self, on_boundary: OnBoundary, *, admit: Admit = admit_as_asked) -> None:
+    def begin(self, on_boundary: OnBoundary, *, admit: Admit = admit_as_asked, only_watches: bool = False) -> None:
         """Cut what is still connected, forget what was seen, and go by these functions from here on."""
         self._cut_sessions()
         with self._lock:
@@ -189,6 +205,7 @@ class Proxy:
             self.has_declined_tls = False
             self._number = self._connections = 0
             self._on_boundary, self._admit = on_boundary, admit
+            self.only_watches = only_watches
 
     def settle(self, limit_s: float) -> None:
         """Wait until every connection has ended by itself, what was sent has been passed on; cut those that stay."""

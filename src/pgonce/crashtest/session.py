@@ -45,6 +45,7 @@ class Host(Protocol):
     upstream: Upstream
     side_dsn: str | None
     points: Points
+    only_watches: bool
     fired: list[Fired]
     stopping: threading.Event
     has_declined_tls: bool
@@ -192,11 +193,14 @@ class Session:
                 self._server.finish()
             self._is_over = True
         elif not self._is_paused:
+            is_sent = self._host.only_watches
+            if is_sent:  # nothing will be done to it, so the server works on it while it is looked at
+                self._to_server(data)
             self._rest = self._stream.feed(data)
-            self._advance()
+            self._advance(is_sent=is_sent)
 
-    def _advance(self) -> None:
-        """Forward what is read from the client, up to a boundary that has to wait."""
+    def _advance(self, *, is_sent: bool = False) -> None:
+        """Forward what is read from the client, up to a boundary that has to wait; ``is_sent``: it was forwarded."""
         ready: list[bytes] = []
         for segment in self._rest:
             if segment.kind is None:
@@ -216,12 +220,15 @@ class Session:
                 self._count(segment)
                 ready.append(segment.data)
                 continue
+            if is_sent:
+                raise ConfigurationError("a proxy that only watches was told to do something at a boundary")
             self._to_server(b"".join(ready))
             ready.clear()
             self._perform(segment, boundary, action)
             if self._is_paused or self._is_over:
                 return
-        self._to_server(ready[0] if len(ready) == 1 else b"".join(ready))
+        if not is_sent:
+            self._to_server(ready[0] if len(ready) == 1 else b"".join(ready))
 
     def _count(self, segment: Segment) -> None:
         self._awaited += segment.ready
