@@ -258,6 +258,8 @@ class Workers:
             ahead.session.connect(ahead.deadline.at_most(Deadline.after(CONNECT_S_MAX, self._clerk.clock)))
         except Unreachable:
             return False
+        except PgonceError:
+            return True
         except BaseException as error:  # noqa: BLE001 - it is raised when the turn has come
             ahead.error = error
             return True
