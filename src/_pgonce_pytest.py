@@ -30,7 +30,7 @@ HOW = (
 
 _OPTIONS = frozenset(
     {"setup", "workdir", "env", "faults", "tables", "ignore", "log_tables", "compare_files", "invariants", "ok_exits"}
-    | {"limit_s", "isolate", "jobs", "seed", "dsn", "database"}
+    | {"limit_s", "isolate", "jobs", "seed", "dsn", "database", "on_server"}
 )
 
 
@@ -121,6 +121,7 @@ class CrashTest:
             setup=tuple(here / script for script in setup),
             original_dsn=given.get("dsn"),
             original_database=given.get("database"),
+            on_server=given.get("on_server", False),
             rules=Rules(
                 tables=frozenset(given.get("tables", ())),
                 ignore=frozenset(given.get("ignore", ())),
@@ -129,7 +130,7 @@ class CrashTest:
                 invariants=tuple(given.get("invariants", ())),
                 ok_exits=frozenset({0, *given.get("ok_exits", ())}),
             ),
-            faults=tuple(Fault(name) for name in given.get("faults", ())) or tuple(Fault),
+            faults=tuple(Fault(name) for name in given.get("faults", ())),
             limit_s=given.get("limit_s"),
             jobs=given.get("jobs", 1),
             seed=given.get("seed", 0),

@@ -36,6 +36,9 @@ _OPTIONS = (
     click.option("--setup", "setup", multiple=True, type=_PATH, help="SQL file that makes the state before a run."),
     click.option("--dsn", metavar="DSN", help="A database to copy; it is only read. Never put a password here."),
     click.option("--database", metavar="NAME", help="The database to copy, on the server of --dsn or libpq's own."),
+    click.option(
+        "--on-server", is_flag=True, help="Test in clones on the server of --dsn itself; it is not crashed there."
+    ),
     click.option("--workdir", type=_PATH, help="The program's working folder, to be copied. Default: this folder."),
     click.option("--empty-workdir", is_flag=True, help="Run in an empty folder instead of a copy."),
     click.option(
@@ -137,6 +140,7 @@ def _plan(command: tuple[str, ...], options: dict[str, Any], ours: frozenset[Pat
         setup=options["setup"],
         original_dsn=options["dsn"],
         original_database=options["database"],
+        on_server=options["on_server"],
         rules=Rules(
             tables=_names(options["tables"]),
             ignore=_names(options["ignore"]),
@@ -146,7 +150,7 @@ def _plan(command: tuple[str, ...], options: dict[str, Any], ours: frozenset[Pat
             invariants_only=options["invariants_only"],
             ok_exits=frozenset({0, *options["ok_exits"]}),
         ),
-        faults=tuple(Fault(name) for name in options["faults"]) or tuple(Fault),
+        faults=tuple(Fault(name) for name in options["faults"]),
         only=frozenset(options["only"]),
         per_statement=None if options["exhaustive"] else options["per_statement"],
         points_max=options["points_max"],

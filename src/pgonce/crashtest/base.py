@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pgonce.crashtest import dropping
 from pgonce.crashtest.limits import BACKENDS_S_MAX, SETUP_S_MAX
 from pgonce.errors import ConfigurationError, Inconclusive
 from pgonce.server import ScratchServer
@@ -37,8 +39,12 @@ where c.relkind = 'S' and c.relpersistence <> 't' and n.nspname !~ '^(pg_|inform
 order by c.oid
 """
 
-# Values are told in the same words, whatever the database's own settings are.
-PLAIN = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
+# Values are told in the same words, whatever the database's own settings are; a row that a policy would hide from the
+# role that compares is an error, never a row less; and no limit of the server's ends a connection that stands by.
+PLAIN = (
+    "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
+    " -c row_security=off -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0"
+)
 
 SETTINGS = {
     "fsync": "off",
@@ -54,20 +60,50 @@ SETTINGS = {
 """The server is ended, never the machine under it, so what was written to the operating system is not lost."""
 
 
+class Ground(Protocol):
+    """What the crash test needs of the server that it works on; a scratch server has it."""
+
+    @property
+    def dsn(self) -> str:
+        """Return the direct connection string, closed against the environment."""
+
+    @property
+    def folder(self) -> Path:
+        """Return a folder that vanishes with this process."""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return (major, minor)."""
+
+    def program(self, name: str) -> Path:
+        """Return the path of a program that came with PostgreSQL, for instance ``psql``."""
+
+    def crash(self) -> None:
+        """End the server at once, as a power cut would."""
+
+    def start(self) -> None:
+        """Start it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Base:
     """A pristine database and the names of its clones, all on one server.
 
     ``user`` is who the program is unless it names one of ``roles``. ``is_copy``: names mean what they mean in the
-    original, so a login is passed on as it is.
+    original, so a login is passed on as it is. ``desk`` is a database to work from on whole databases. On a server that
+    is not ours, ``known_as`` is the one name by which the program gets in, and ``password`` the one that it sends.
     """
 
-    server: ScratchServer
+    server: Ground
     work: str
     user: str
     settings: tuple[str, ...] = ()
     roles: frozenset[str] = frozenset()
     is_copy: bool = False
+    desk: str = "postgres"
+    known_as: str = ""
+    password: str = dataclasses.field(default="", repr=False)
+    notes: tuple[str, ...] = ()
     _standing: list[psycopg.Connection] = dataclasses.field(default_factory=list, compare=False)
 
     @property
@@ -79,6 +115,13 @@ class Base:
     def clean(self) -> str:
         """Return the name of the database as a clean run left it."""
         return f"{self.work[:40]}__clean"
+
+    @property
+    def upstream(self) -> str | tuple[str, int]:
+        """Return where the server listens: the path of its Unix socket, or host and port."""
+        given = conninfo_to_dict(self.server.dsn)
+        host = str(given.get("hostaddr") or given["host"])
+        return f"{host}/.s.PGSQL.{given['port']}" if host.startswith("/") else (host, int(str(given["port"])))
 
     def dsn(self, database: str) -> str:
         """Return the direct connection string of a database, which does not lead through the proxy."""
@@ -94,7 +137,7 @@ class Base:
     def admin(self) -> psycopg.Connection:
         """Return the connection that stands by for work on whole databases."""
         if not self._standing:
-            self._standing.append(psycopg.connect(self.dsn("postgres"), autocommit=True))
+            self._standing.append(psycopg.connect(self.dsn(self.desk), autocommit=True))
         return self._standing[0]
 
     def close(self) -> None:
@@ -111,11 +154,7 @@ class Base:
     def reset(self) -> None:
         """Make the working database as it was before the program ever ran."""
         self._drop(self.work)
-        self.admin.execute(
-            sql.SQL("create database {} template {} strategy wal_log").format(
-                sql.Identifier(self.work), sql.Identifier(self.pristine)
-            )
-        )
+        self.admin.execute(clone_sql(self.work, self.pristine))
         for statement in self.settings:
             self.admin.execute(statement.encode())
 
@@ -160,27 +199,13 @@ class Base:
         return int(row[0]) if row else 0
 
     def _drop(self, name: str) -> None:
-        gone = self.admin.execute("select gid from pg_prepared_xacts where database = %s", (name,)).fetchall()
-        if gone:
-            with self.connected(name) as inside:
-                for (gid,) in gone:
-                    inside.execute(sql.SQL("rollback prepared {}").format(sql.Literal(gid)))
-        self.admin.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+        dropping.drop(self.admin, name, dsn=self.dsn(self.desk))
 
     def _backends(self) -> int:
-        return _count(
-            self.admin,
-            "select count(*) from pg_stat_activity where datname = %s and application_name <> %s",
-            self.work,
-        )
+        return _count(self.admin, f"select count(*) {_BACKENDS}", self.work)
 
     def _end_backends(self) -> int:
-        ended = _count(
-            self.admin,
-            "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity"
-            " where datname = %s and application_name <> %s",
-            self.work,
-        )
+        ended = _count(self.admin, f"select count(pg_terminate_backend(pid, 5000)) {_BACKENDS}", self.work)
         if self._backends():
             raise Inconclusive("backends of the program's first run do not end, so it cannot be run again cleanly")
         return ended
@@ -200,7 +225,7 @@ def from_setup(server: ScratchServer, scripts: Sequence[Path]) -> Base:
 def sealed(base: Base) -> Base:
     """Put the working database aside as the pristine one; its settings by ALTER DATABASE are kept for the clones."""
     with base.connected("postgres") as connection:
-        settings = [str(row[0]) for row in connection.execute(SETTINGS_OF_DATABASE, (base.work,)).fetchall()]
+        settings = settings_of(connection, base.work)
         connection.execute(
             sql.SQL("alter database {} rename to {}").format(sql.Identifier(base.work), sql.Identifier(base.pristine))
         )
@@ -208,10 +233,29 @@ def sealed(base: Base) -> Base:
     return dataclasses.replace(base, settings=tuple(settings), roles=roles)
 
 
-SETTINGS_OF_DATABASE = """
+def settings_of(connection: psycopg.Connection, database: str, *, target: str | None = None) -> list[str]:
+    """Return the statements that give a database (``target``, if named) the settings that another one has."""
+    told = {"database": database, "target": target or database}
+    return [str(row[0]) for row in connection.execute(_SETTINGS_OF_DATABASE.encode(), told)]
+
+
+def clone_sql(name: str, template: str) -> sql.Composed:
+    """Return the statement that clones a database."""
+    return sql.SQL("create database {} template {} strategy wal_log").format(
+        sql.Identifier(name), sql.Identifier(template)
+    )
+
+
+# The server's own processes are no backends of the program.
+_BACKENDS = """
+from pg_stat_activity
+where datname = %s and application_name <> %s and backend_type in ('client backend', 'parallel worker', 'walsender')
+"""
+
+_SETTINGS_OF_DATABASE = """
 select format('alter %%s set %%I to %%s',
-              case when s.setrole = 0 then format('database %%I', d.datname)
-                   else format('role %%I in database %%I', r.rolname, d.datname) end,
+              case when s.setrole = 0 then format('database %%I', %(target)s::text)
+                   else format('role %%I in database %%I', r.rolname, %(target)s::text) end,
               split_part(setting.text, '=', 1),
               case when split_part(setting.text, '=', 1) in ('search_path', 'session_preload_libraries')
                    then substr(setting.text, strpos(setting.text, '=') + 1)
@@ -220,7 +264,7 @@ from pg_database as d
 join pg_db_role_setting as s on s.setdatabase = d.oid
 left join pg_roles as r on r.oid = s.setrole
 cross join unnest(s.setconfig) as setting(text)
-where d.datname = %s
+where d.datname = %(database)s
 """
 
 
@@ -228,21 +272,14 @@ def run_psql(base: Base, script: Path) -> None:
     """Run an SQL file in the working database. Raises ConfigurationError if it fails."""
     if not script.is_file():
         raise ConfigurationError(f"the setup file {str(script)!r} is not there")
-    argv: list[str | Path] = [
-        base.server.program("psql"),
-        "-X",
-        "-q",
-        "-v",
-        "ON_ERROR_STOP=1",
-        "-d",
-        base.dsn(base.work),
-        "-f",
-        script,
-    ]
+    given = conninfo_to_dict(base.dsn(base.work))
+    password = {"PGPASSWORD": str(given.pop("password"))} if "password" in given else {}  # others see our arguments
+    argv: list[str | Path] = [base.server.program("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    argv += ["-d", make_conninfo("", **given), "-f", script]
     try:
         done = subprocess.run(
             argv,
-            env=clean_environment({}),
+            env=clean_environment({}) | password,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
+import psycopg
+
 from pgonce.crashtest import base as bases
-from pgonce.crashtest import environment, workdir
+from pgonce.crashtest import environment, guest, workdir
 from pgonce.crashtest import lane as lanes
 from pgonce.crashtest.base import Base
 from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish, mark_of
@@ -40,7 +42,8 @@ OnResult = Callable[[Result, int, int], None]
 class Plan:
     """What to test and how thoroughly.
 
-    ``setup`` are SQL files; ``original_dsn`` and ``original_database`` name a database that is copied before them.
+    ``setup`` are SQL files; ``original_dsn`` and ``original_database`` name a database that is copied before them, or
+    with ``on_server`` cloned where it is. No ``faults`` are all that can be tried there.
     ``per_statement`` None tries every occurrence; ``points_max`` and ``time_s_max`` bound the whole; ``only`` are ids
     of points, alone or with a fault; ``resume`` is a file that keeps what was tried.
     """
@@ -49,8 +52,9 @@ class Plan:
     setup: tuple[Path, ...] = ()
     original_dsn: str | None = None
     original_database: str | None = None
+    on_server: bool = False
     rules: Rules = field(default_factory=Rules)
-    faults: tuple[Fault, ...] = tuple(Fault)
+    faults: tuple[Fault, ...] = ()
     only: frozenset[str] = frozenset()
     per_statement: int | None = SAMPLE_PER_STATEMENT
     points_max: int | None = None
@@ -68,16 +72,17 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
     Safe to re-run: yes; it works on scratch servers and copies, which vanish with this process.
     """
     began = time.monotonic()
+    plan = _with_faults(plan)
     with contextlib.ExitStack() as opened:
         original = None
         if plan.original_dsn is not None or plan.original_database is not None:
             original = look_at(plan.original_dsn or "", plan.original_database)
             tell(f"copying the database {original.database!r}, which is only read")
-        inherited = opened.enter_context(environment.closed())
-        tell("making a scratch server" if plan.jobs == 1 else f"making {plan.jobs} scratch servers")
-        first = opened.enter_context(_lane(plan, original, inherited))
+        lane = _lanes(plan, original, opened, tell)
+        first = opened.enter_context(lane())
         baseline = establish(first, plan.rules, limit_s=plan.limit_s, tell=tell)
         baseline = rerun_without_fault(first, baseline, plan.rules)
+        baseline = dataclasses.replace(baseline, notes=(*first.base.notes, *baseline.notes))
         todo, left_out = _choose(plan, baseline)
         if not todo:
             raise Inconclusive(_nothing_chosen(plan, baseline))
@@ -85,9 +90,7 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
         known = [found for trial in todo if (found := ledger.known(trial)) is not None]
         tried = {result.trial for result in known}
         waiting = [trial for trial in todo if trial not in tried]
-        others = [
-            opened.enter_context(_lane(plan, original, inherited)) for _ in range(min(plan.jobs, len(waiting)) - 1)
-        ]
+        others = [opened.enter_context(lane()) for _ in range(min(plan.jobs, len(waiting)) - 1)]
         baselines = [baseline, *(_baseline_of(other, plan, baseline) for other in others)]
         stop_at = began + plan.time_s_max if plan.time_s_max is not None else None
         results = list(known)
@@ -110,6 +113,49 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
             not_isolated_because=first.not_isolated_because,
             dropped=first.dropped,
         )
+
+
+def _with_faults(plan: Plan) -> Plan:
+    """Say which faults are tried; refuse what cannot be. Raises ConfigurationError."""
+    if plan.on_server and plan.original_dsn is None and plan.original_database is None:
+        raise ConfigurationError("--on-server clones a database where it is: name it with --dsn or --database")
+    if plan.on_server and Fault.CRASH in plan.faults:
+        raise ConfigurationError(
+            "the fault 'crash' ends the whole server, and that of --dsn serves others: leave --on-server out, so that "
+            "a copy is tested on a throw-away server, or leave this fault out"
+        )
+    possible = tuple(fault for fault in Fault if not (plan.on_server and fault is Fault.CRASH))
+    return dataclasses.replace(plan, faults=plan.faults or possible)
+
+
+def _lanes(
+    plan: Plan, original: Original | None, opened: contextlib.ExitStack, tell: Tell
+) -> Callable[[], contextlib.AbstractContextManager[Lane]]:
+    """Prepare where the lanes will be, and return what makes one."""
+    if plan.on_server and original is not None:
+        is_small = workdir.bytes_of(plan.command.folder) <= IN_MEMORY_BYTES_MAX
+        opened.enter_context(_explained(original))
+        host = opened.enter_context(guest.hosting(original, folder=memory_folder() if is_small else None, tell=tell))
+        inherited = opened.enter_context(environment.closed())
+        return lambda: _lane_of(host, plan, inherited, tell)
+    inherited = opened.enter_context(environment.closed())
+    tell("making a scratch server" if plan.jobs == 1 else f"making {plan.jobs} scratch servers")
+    return lambda: _lane(plan, original, inherited)
+
+
+@contextlib.contextmanager
+def _explained(original: Original) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise guest.explain(error, original) from error
+
+
+@contextlib.contextmanager
+def _lane_of(host: guest.Hosting, plan: Plan, inherited: Mapping[str, str], tell: Tell) -> Iterator[Lane]:
+    base = host.base(plan.setup, tell=tell)
+    with contextlib.closing(base), lanes.opened(base.server, base, plan.command, inherited=inherited) as lane:
+        yield lane
 
 
 @contextlib.contextmanager

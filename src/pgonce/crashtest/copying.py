@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pgonce.crashtest.base import SETTINGS_OF_DATABASE, Base, run_psql, sealed
+from pgonce.crashtest.base import Base, run_psql, sealed, settings_of
 from pgonce.crashtest.limits import COPY_BYTES_MAX, COPY_S_MAX
 from pgonce.errors import ConfigurationError, Unreachable
 from pgonce.server import ScratchServer
@@ -21,7 +21,7 @@ from pgonce.server import ScratchServer
 READ_ONLY = "-c default_transaction_read_only=on"
 
 _PRIVILEGES = """
-select format('grant %%s on database %%I to %%s', a.privilege_type, d.datname,
+select format('grant %%s on database %%I to %%s', a.privilege_type, coalesce(%s::text, d.datname),
               case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end)
 from pg_database as d cross join aclexplode(d.datacl) as a
 where d.datname = current_database() and d.datacl is not null
@@ -43,6 +43,15 @@ class Original:
     environment: Mapping[str, str]
 
 
+def privileges_of(connection: psycopg.Connection, *, target: str | None = None) -> list[str]:
+    """Return the statements that give a database (``target``, if named) the privileges that the current one has."""
+    found = [str(one[0]) for one in connection.execute(_PRIVILEGES.encode(), (target,))]
+    if found:
+        name = sql.Identifier(target or connection.info.dbname)
+        found.insert(0, sql.SQL("revoke all on database {} from public").format(name).as_string())
+    return found
+
+
 def look_at(dsn: str, database: str | None) -> Original:
     """Read what a copy needs. Raises Unreachable, or ConfigurationError for one that is too large."""
     target = make_conninfo(dsn, **({"dbname": database} if database else {}))
@@ -55,8 +64,8 @@ def look_at(dsn: str, database: str | None) -> Original:
             ).fetchone()
             assert row is not None, "the current database is in its list"
             name, user, owner, size, locale, version, encoding = row
-            settings = [str(one[0]) for one in connection.execute(SETTINGS_OF_DATABASE.encode(), (name,))]
-            privileges = [str(one[0]) for one in connection.execute(_PRIVILEGES.encode(), ())]
+            settings = settings_of(connection, name)
+            privileges = privileges_of(connection)
     except psycopg.OperationalError as error:
         raise Unreachable(f"the database to be copied cannot be reached: {str(error).strip()}") from error
     if size > COPY_BYTES_MAX:
@@ -66,8 +75,6 @@ def look_at(dsn: str, database: str | None) -> Original:
         )
     if encoding != "UTF8":
         raise ConfigurationError(f"the database {name!r} is encoded in {encoding}; only UTF8 is copied")
-    if privileges:
-        privileges.insert(0, sql.SQL("revoke all on database {} from public").format(sql.Identifier(name)).as_string())
     told = (*settings, *privileges)
     return Original(target, name, user, owner, version // 10_000, locale, size, told, dict(os.environ))
 
@@ -86,9 +93,9 @@ def from_copy(server: ScratchServer, original: Original, scripts: Sequence[Path]
     _create(base, original)
     dump = folder / "database.dump"
     environment = {**original.environment, "PGOPTIONS": READ_ONLY}
-    _checked([server.program("pg_dump"), "-Fc", "-Z0", "-f", dump, "-d", original.dsn], environment, "be dumped")
+    checked([server.program("pg_dump"), "-Fc", "-Z0", "-f", dump, "-d", original.dsn], environment, "be dumped")
     restore: list[Path | str] = [server.program("pg_restore"), "--exit-on-error", "-d", base.dsn(base.work), dump]
-    _checked(restore, _bare(), "be restored on the scratch server")
+    checked(restore, _bare(), "be restored on the scratch server")
     dump.unlink()
     for script in scripts:
         run_psql(base, script)
@@ -124,11 +131,11 @@ def _copy_roles(server: ScratchServer, original: Original, path: Path) -> None:
         "-d",
         original.dsn,
     ]
-    _checked(argv, environment, "have its roles read")
+    checked(argv, environment, "have its roles read")
     ours = str(conninfo_to_dict(server.dsn)["user"])
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(line for line in lines if line != f"CREATE ROLE {ours};") + "\n", encoding="utf-8")
-    _checked([server.program("psql"), "-X", "-q", "-d", server.dsn, "-f", path], _bare(), "have its roles copied")
+    checked([server.program("psql"), "-X", "-q", "-d", server.dsn, "-f", path], _bare(), "have its roles copied")
     with psycopg.connect(server.dsn, autocommit=True) as connection:  # a role of this name may have taken it away
         connection.execute(sql.SQL("alter role {} superuser login").format(sql.Identifier(ours)))
 
@@ -137,7 +144,8 @@ def _bare() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
-def _checked(argv: list[Path | str], environment: Mapping[str, str], what: str) -> None:
+def checked(argv: list[Path | str], environment: Mapping[str, str], what: str) -> None:
+    """Run a program of PostgreSQL. Raises ConfigurationError: the database could not ``what``."""
     try:
         done = subprocess.run(
             argv,

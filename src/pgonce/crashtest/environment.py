@@ -31,16 +31,18 @@ class Address:
     port: int
     user: str
     database: str
+    password: str = PASSWORD
 
     def fields(self) -> dict[str, str]:
         """Return what a template may name in braces."""
-        url = f"{quote(self.user)}:{PASSWORD}@{self.host}:{self.port}/{quote(self.database)}"
+        user, password, database = (quote(word, safe="") for word in (self.user, self.password, self.database))
+        url = f"{user}:{password}@{self.host}:{self.port}/{database}"
         return {
             "dsn": f"postgresql://{url}",
             "host": self.host,
             "port": str(self.port),
             "user": self.user,
-            "password": PASSWORD,
+            "password": self.password,
             "database": self.database,
         }
 
@@ -63,7 +65,7 @@ def build(
         "PGPORT": str(address.port),
         "PGUSER": address.user,
         "PGDATABASE": address.database,
-        "PGPASSWORD": PASSWORD,
+        "PGPASSWORD": address.password,
         "PGSSLMODE": "disable",
         "PGGSSENCMODE": "disable",
         "DATABASE_URL": address.fields()["dsn"],

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 from pgonce.crashtest import boundary as at
 from pgonce.crashtest import environment, workdir
-from pgonce.crashtest.base import Base
+from pgonce.crashtest.base import Base, Ground
 from pgonce.crashtest.boundary import PASS, Action, Boundary
 from pgonce.crashtest.faults import Blow, Fault
 from pgonce.crashtest.greeting import Admit, Refused
@@ -27,7 +26,6 @@ from pgonce.crashtest.points import Met, Point, Trail
 from pgonce.crashtest.program import Ended, Programs, programs
 from pgonce.crashtest.proxy import Proxy
 from pgonce.errors import ConfigurationError
-from pgonce.server import ScratchServer
 
 _NOT_YET = "57P03"
 
@@ -90,7 +88,9 @@ class Lane:
         self._snapshot = snapshot
         self._numbers = itertools.count(1)
         self._has_missed = False
-        self.address = environment.Address("127.0.0.1", kept.port, base.user, base.work)
+        self.address = environment.Address(
+            "127.0.0.1", kept.port, base.user, base.known_as or base.work, base.password or environment.PASSWORD
+        )
         self._env, self.dropped = environment.build(
             inherited, self.address, assignments=command.assignments, work=snapshot.work
         )
@@ -193,10 +193,25 @@ class Lane:
         return (str(lexical), *argv[1:])
 
     def _as_ours(self, parameters: Mapping[str, str]) -> Mapping[str, str]:
-        """Lead a login to the working database where no database of that name was copied."""
+        """Lead a login to the working database where no database of that name was copied.
+
+        On a server that is not ours it leads there, or nowhere: never to another database.
+        """
+        asked = parameters.get("user", "")
+        if self.base.known_as:
+            database = parameters.get("database", asked)
+            if database != self.base.known_as or parameters.get("replication", "off") not in (
+                "off",
+                "false",
+                "no",
+                "0",
+            ):
+                raise Refused(
+                    "3D000", f"the crash test leads to the database {self.base.known_as!r} only, not elsewhere"
+                )
+            return {**parameters, "database": self.base.work}
         if self.base.is_copy:
             return parameters
-        asked = parameters.get("user", "")
         user = asked if asked in self.base.roles else self.base.user
         return {**parameters, "user": user, "database": self.base.work}
 
@@ -223,20 +238,20 @@ class Lane:
 
 
 @contextlib.contextmanager
-def opened(server: ScratchServer, base: Base, command: Command, *, inherited: Mapping[str, str]) -> Iterator[Lane]:
+def opened(server: Ground, base: Base, command: Command, *, inherited: Mapping[str, str]) -> Iterator[Lane]:
     """Open a lane on a server whose pristine database is made; everything of it lies in the server's folder."""
     folder = server.folder / "crashtest"
     folder.mkdir(mode=0o700)
     snapshot = workdir.prepare(command.folder, folder, not_copied=command.not_copied)
     if command.template is not None and not (snapshot.work / command.template.name).exists():
         raise ConfigurationError(f"the template {str(command.template)!r} is not in the program's working folder")
-    given = conninfo_to_dict(base.server.dsn)
     with (
         programs(isolate=command.isolate, port=command.port) as (kept, listener),
         Proxy(
-            f"{given['host']}/.s.PGSQL.{given['port']}",
+            base.upstream,
             points="pipeline",
-            side_dsn=base.dsn("postgres"),
+            side_dsn=base.dsn(base.desk),
+            side_database=base.work if base.known_as else None,
             listener=listener,
         ) as proxy,
     ):

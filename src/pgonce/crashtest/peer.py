@@ -9,6 +9,8 @@ import signal
 import socket
 import struct
 
+import psycopg
+
 from pgonce.errors import ConfigurationError
 
 # A socket's usual buffer; more would make the allocator map and unmap memory for every read.
@@ -20,6 +22,9 @@ TURN_S = 0.005
 
 # Ending a process and writing the last bytes are local and take milliseconds; longer means it is stuck.
 SETTLE_S_MAX = 5.0
+
+# Ending a backend is local and takes milliseconds; longer means that it is stuck.
+TERMINATE_MS_MAX = 5_000
 
 
 class Peer:
@@ -124,3 +129,31 @@ def kill(pid: int) -> None:
             select.select([fd], [], [], SETTLE_S_MAX)
         finally:
             os.close(fd)
+
+
+def terminate(side_dsn: str | None, backend_pid: int, database: str | None) -> None:
+    """End a backend. Where the server itself goes down at this moment, its backends are ended as well.
+
+    Its number may be that of another database's backend by now: with ``database`` that one is left alone.
+    """
+    if side_dsn is None:
+        raise ConfigurationError("terminating a backend needs side_dsn, a direct connection to the server")
+    with contextlib.suppress(psycopg.OperationalError), psycopg.connect(side_dsn, autocommit=True) as connection:
+        try:
+            connection.execute(
+                "select pg_terminate_backend(pid, %s::bigint) from pg_stat_activity"
+                " where pid = %s::integer and (%s::text is null or datname = %s::text)",
+                (TERMINATE_MS_MAX, backend_pid, database, database),
+            )
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise ConfigurationError(
+                f"the crash test may not end the program's backend: {str(error).strip()}. Name a role that may, or "
+                "choose other faults than terminate with --fault"
+            ) from error
+
+
+def family(upstream: str | tuple[str, int]) -> socket.AddressFamily:
+    """Return what kind of socket leads there."""
+    if isinstance(upstream, str):
+        return socket.AF_UNIX
+    return socket.AF_INET6 if ":" in upstream[0] else socket.AF_INET

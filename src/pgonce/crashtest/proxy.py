@@ -48,7 +48,8 @@ class Proxy:
     Sync, CopyDone, CopyFail and Terminate; ``"message"`` counts every Execute too, ``"pipeline"`` those that no Sync
     follows at once. ``listener`` is a socket that listens already, instead of ``listen_dir``. ``admit`` says under
     which names a login goes on to the server, or raises ``Refused``. ``side_dsn`` is a direct connection for the
-    terminate deeds. TLS is declined. Errors inside, also those of ``on_boundary``, are raised on leaving.
+    terminate deeds, which with ``side_database`` end backends of that database only. TLS is declined. Errors inside,
+    also those of ``on_boundary``, are raised on leaving.
 
     Safe to re-run: yes; it keeps nothing but its socket, which is removed on leaving.
     """
@@ -62,12 +63,14 @@ class Proxy:
         port: int = 5432,
         points: Points = "statement",
         side_dsn: str | None = None,
+        side_database: str | None = None,
         listener: socket.socket | None = None,
         admit: Admit = admit_as_asked,
         only_watches: bool = False,
     ) -> None:
         self.upstream = upstream
         self.side_dsn = side_dsn
+        self.side_database = side_database
         self.points = points
         self.only_watches = only_watches
         self.log: list[Boundary] = []

@@ -11,21 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-import psycopg
-
 from pgonce.crashtest import wire
 from pgonce.crashtest.boundary import Action, Boundary, Deed, Fired
 from pgonce.crashtest.clientstream import ClientStream, Segment
 from pgonce.crashtest.greeting import admitted, read_packet
-from pgonce.crashtest.peer import Peer, kill
+from pgonce.crashtest.peer import Peer, family, kill, terminate
 from pgonce.crashtest.wire import Kind, Packet, Splitter
 from pgonce.errors import ConfigurationError
 
 # A side that does not read makes the other side wait, as a full socket buffer would.
 PENDING_BYTES_MAX = 1 << 20
-
-# Ending a backend is local and takes milliseconds; longer means that it is stuck.
-TERMINATE_MS_MAX = 5_000
 
 # What the server is sent in place of a statement: it cannot be parsed, so nothing runs and the transaction is aborted
 # by the server itself, in the simple and the extended protocol alike.
@@ -44,6 +39,7 @@ class Host(Protocol):
 
     upstream: Upstream
     side_dsn: str | None
+    side_database: str | None
     points: Points
     only_watches: bool
     fired: list[Fired]
@@ -96,14 +92,13 @@ class Session:
 
     def run(self) -> None:
         """Serve until the end. Raises OSError when a side goes away in the greeting, WireError for foreign bytes."""
-        packet = read_packet(self._client.sock, self._declined)
+        packet = asked = read_packet(self._client.sock, self._declined)
         if packet is not None and wire.packet_kind(packet) is not Packet.CANCEL:
             packet = admitted(self._client.sock, packet, self._host.admit)
         if packet is None:
             return
         upstream = self._host.upstream
-        unix = isinstance(upstream, str)
-        server = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+        server = socket.socket(family(upstream))
         self._server = Peer(server)
         server.connect(upstream)
         if wire.packet_kind(packet) is Packet.CANCEL:
@@ -113,7 +108,7 @@ class Session:
         self._client.limit_waits()
         self._server.limit_waits()
         self._connection = self._host.count_connection()
-        named = wire.startup_parameters(packet)
+        named = wire.startup_parameters(asked or packet)  # as the program calls it, the same in every run
         text = f"user={named.get('user', '')} database={named.get('database', '')}"
         self._rest = iter((Segment(packet, Kind.STARTUP, text, ready=1),))
         self._advance()
@@ -373,7 +368,7 @@ class Session:
         self._is_paused = True
         is_terminate = action.deed in (Deed.TERMINATE_BEFORE, Deed.TERMINATE_AFTER)
         if is_terminate and self._backend_pid is not None:
-            _terminate(self._host.side_dsn, self._backend_pid)
+            terminate(self._host.side_dsn, self._backend_pid, self._host.side_database)
             return  # what the server says last still reaches the client; then its end of stream ends the session
         if action.deed in (Deed.KILL_CLIENT_BEFORE, Deed.KILL_CLIENT_AFTER):
             kill(action.pid or self._client.pid)
@@ -381,11 +376,3 @@ class Session:
             action.call(self._client.sock)
         self._is_over = True
         self.close()
-
-
-def _terminate(side_dsn: str | None, backend_pid: int) -> None:
-    """End a backend. Where the server itself goes down at this moment, its backends are ended as well."""
-    if side_dsn is None:
-        raise ConfigurationError("terminating a backend needs side_dsn, a direct connection to the server")
-    with contextlib.suppress(psycopg.OperationalError), psycopg.connect(side_dsn, autocommit=True) as connection:
-        connection.execute("select pg_terminate_backend(%s::integer, %s::bigint)", (backend_pid, TERMINATE_MS_MAX))
