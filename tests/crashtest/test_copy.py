@@ -42,7 +42,10 @@ def shop(make_database: Callable[..., str]) -> str:
     return dsn
 
 
-def test_a_copy_has_rows_roles_and_settings_and_the_original_stays_as_it_was(shop: str, folder: Path) -> None:
+@pytest.mark.parametrize("on_server", [False, True])
+def test_a_copy_has_rows_roles_and_settings_and_the_original_stays_as_it_was(
+    shop: str, folder: Path, on_server: bool
+) -> None:
     """The program logs in as its own role, finds the database's settings, and changes only the copy."""
     (folder / "job.sql").write_text(SCRIPT)
     argv = [PSQL, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "job.sql", "-U", "crash_clerk"]
@@ -51,11 +54,14 @@ def test_a_copy_has_rows_roles_and_settings_and_the_original_stays_as_it_was(sho
         argv,
         schema="select 1",
         original_dsn=shop,
+        on_server=on_server,
         faults=(Fault.CUT_BEFORE,),
+        jobs=2,
         rules={"log_tables": frozenset({"who"}), "invariants": ("select * from who where mem <> '7MB'",)},
     )
     report = conduct(tested, tell=lambda _: None, on_result=lambda *_: None)
     assert report.baseline.effect == ("shop.done",)
+    assert len(report.baseline.notes) == (1 if on_server else 0), "nothing was lacking"
     assert {result.verdict for result in report.results} == {Verdict.SAFE}
     assert report.baseline.clean.schema == report.baseline.before.schema
     with psycopg.connect(shop) as connection:
@@ -63,12 +69,15 @@ def test_a_copy_has_rows_roles_and_settings_and_the_original_stays_as_it_was(sho
         assert connection.execute("select count(*) from who").fetchone() == (0,)
 
 
-def test_a_role_that_may_not_do_it_fails_as_in_the_original(shop: str, folder: Path) -> None:
+@pytest.mark.parametrize("on_server", [False, True])
+def test_a_role_that_may_not_do_it_fails_as_in_the_original(shop: str, folder: Path, on_server: bool) -> None:
     """Privileges are copied: what the role may not do on the original, it may not do here."""
     argv = [PSQL, "-X", "-v", "ON_ERROR_STOP=1", "-c", "create temporary table t (i integer)", "-U", "crash_clerk"]
     with pytest.raises(Inconclusive, match="permission denied to create temporary tables"):
         conduct(
-            plan(folder, argv, schema="select 1", original_dsn=shop), tell=lambda _: None, on_result=lambda *_: None
+            plan(folder, argv, schema="select 1", original_dsn=shop, on_server=on_server, faults=()),
+            tell=lambda _: None,
+            on_result=lambda *_: None,
         )
 
 

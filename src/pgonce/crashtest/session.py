@@ -130,6 +130,12 @@ class Session:
             if side is not None:
                 side.close_hard()
 
+    @property
+    def _is_logging_in(self) -> bool:
+        """Say whether a fault waits for the login, whose passwords go both ways until the server lets the client in."""
+        hold = self._hold
+        return hold is not None and hold.boundary.kind is Kind.STARTUP and not hold.is_withholding
+
     def _loop(self, server: Peer) -> None:
         """Wait for the side whose turn it is, in one system call; where both may speak, poll both."""
         poller = select.poll()
@@ -146,7 +152,8 @@ class Session:
 
     def _poll(self, poller: select.poll, server: Peer) -> None:
         client = self._client
-        client.aim(poller, reads=not self._is_paused and len(server.pending) < PENDING_BYTES_MAX)
+        is_read = not self._is_paused or self._is_logging_in
+        client.aim(poller, reads=is_read and len(server.pending) < PENDING_BYTES_MAX)
         server.aim(poller, reads=len(client.pending) < PENDING_BYTES_MAX)
         client_fd = client.sock.fileno()
         for fd, event in poller.poll():
@@ -193,6 +200,8 @@ class Session:
                 self._to_server(data)
             self._rest = self._stream.feed(data)
             self._advance(is_sent=is_sent)
+        elif self._is_logging_in:
+            self._to_server(data)
 
     def _advance(self, *, is_sent: bool = False) -> None:
         """Forward what is read from the client, up to a boundary that has to wait; ``is_sent``: it was forwarded."""

@@ -1,0 +1,373 @@
+"""A state that is cloned on the server of the original itself: nothing there is written, crashed, ended or left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from crashtest.programs import INSERT_THEN_MARK_SQL, PSQL, SCHEMA, crash_psql, crash_python, plan, unsafe_of
+from pgonce import server as embedded
+from pgonce.crashtest import astext, guest
+from pgonce.crashtest.base import PLAIN
+from pgonce.crashtest.conduct import conduct
+from pgonce.crashtest.faults import Fault
+from pgonce.crashtest.peer import terminate
+from pgonce.crashtest.report import Report
+from pgonce.crashtest.shape import Shape
+from pgonce.crashtest.state import State, read_state
+from pgonce.errors import ConfigurationError, Inconclusive
+from pgonce.server import find
+from server.processes import gone, until
+
+DOUBLED = {
+    ("insert into ledger", "cut-after", "DOUBLED"),
+    ("insert into done", "cut-before", "DOUBLED"),
+}
+CUTS = (Fault.CUT_BEFORE, Fault.CUT_AFTER)
+OLDEST = Path("/usr/lib/postgresql/15/bin")
+
+
+def ours(dsn: str) -> list[str]:
+    """Name every database of a crash test on a server."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("select datname from pg_database where datname ~ 'crashtest' order by 1")
+        return [str(row[0]) for row in rows]
+
+
+def everything(dsn: str) -> tuple[State, list[Any]]:
+    """Read the state of a database, its place in the list of databases, and the settings of all."""
+    with psycopg.connect(dsn, autocommit=True, options=PLAIN) as connection:
+        state = read_state(connection, Shape())
+        rows = connection.execute(
+            "select to_jsonb(d) - 'datfrozenxid' - 'datminmxid', to_jsonb(s)"
+            " from pg_database as d left join pg_db_role_setting as s on s.setdatabase = d.oid"
+            " where d.datname = current_database() or d.datname !~ '^pgonce_test' order by d.oid, s.setrole"
+        )
+        return state, rows.fetchall()
+
+
+@pytest.fixture
+def shop(make_database: Callable[..., str]) -> Iterator[str]:
+    """The original; after the test it is as it was, and nothing of the crash test is on its server."""
+    dsn = make_database()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(SCHEMA.encode())
+    before = everything(dsn)
+    yield dsn
+    assert ours(dsn) == []
+    assert everything(dsn) == before
+
+
+def crash(folder: Path, dsn: str, script: str = INSERT_THEN_MARK_SQL, **options: Any) -> Report:
+    """Test a psql script on clones of a database."""
+    return crash_psql(folder, script, schema="select 1", original_dsn=dsn, on_server=True, **options)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_clones_show_what_a_scratch_server_shows(shop: str, folder: Path, jobs: int) -> None:
+    """Every fault but a crash is tried, in as many clones as there are jobs; the report says where."""
+    report = crash(folder, shop, faults=(), jobs=jobs)
+    assert report.faults == tuple(fault for fault in Fault if fault is not Fault.CRASH)
+    assert unsafe_of(report) >= DOUBLED
+    assert {blow.split()[0] for _, blow, _ in unsafe_of(report)} == {
+        "cut-before",
+        "cut-after",
+        "serialization",
+        "kill",
+        "terminate",
+    }
+    assert not report.unreached
+    name = conninfo_to_dict(shop)["dbname"]
+    assert any(line.startswith(f"tested in clones of {name!r} on its own server") for line in astext.lines(report))
+
+
+def test_the_oldest_server_can_be_a_host(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> None:
+    """PostgreSQL 15, with the programs of a newer release on our side, also where it has to be dumped."""
+    version = find.version_of(OLDEST)
+    if version is None:
+        pytest.skip(f"there is no PostgreSQL 15 in {OLDEST}")
+    binaries = embedded.Binaries(OLDEST, version, "the test")
+    with embedded.scratch(settings={"fsync": "off"}, binaries=binaries, parent=embedded.memory_folder()) as server:
+        dsn = server.dsn
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("create database shop")
+        shop = make_conninfo(dsn, dbname="shop")
+        with psycopg.connect(shop, autocommit=True) as connection:
+            connection.execute(SCHEMA.encode())
+        report = crash(folder, shop, faults=CUTS)
+        assert unsafe_of(report) == DOUBLED
+        assert report.server.startswith("15.")
+        with psycopg.connect(shop):
+            report = crash(folder, shop, faults=CUTS)
+        assert unsafe_of(report) == DOUBLED
+        assert "dumped and restored, not cloned" in " ".join(report.baseline.notes)
+        assert ours(dsn) == []
+
+
+def test_a_crash_of_a_server_that_serves_others_is_refused(folder: Path) -> None:
+    """Asked for by name, before anything is made; and there has to be a database to clone."""
+    with pytest.raises(ConfigurationError, match="'crash' ends the whole server, and that of --dsn serves others"):
+        crash(folder, "host=127.0.0.1 port=1", faults=(Fault.KILL, Fault.CRASH))
+    with pytest.raises(ConfigurationError, match="name it with --dsn or --database"):
+        crash_psql(folder, "select 1", on_server=True, faults=())
+
+
+def test_an_original_in_use_is_dumped_and_nobody_is_thrown_out(shop: str, folder: Path) -> None:
+    """A session in the original makes a clone impossible; it stays, and another way leads to the same verdict."""
+    with psycopg.connect(shop) as somebody:
+        somebody.execute("insert into done values ('not committed')")
+        report = crash(folder, shop, faults=CUTS)
+        somebody.execute("select 1")
+        somebody.rollback()
+    assert unsafe_of(report) == DOUBLED
+    name = conninfo_to_dict(shop)["dbname"]
+    assert f"others were connected to {name!r}, so it was dumped and restored, not cloned" in report.baseline.notes
+
+
+@pytest.fixture
+def as_clerk(shop: str) -> Iterator[Callable[[str], str]]:
+    """A role with the attributes that a test gives it; return the original's address as that role."""
+
+    def make(attributes: str) -> str:
+        with psycopg.connect(shop, autocommit=True) as connection:
+            connection.execute(f"create role crash_guest login {attributes}".encode())
+        return make_conninfo(shop, user="crash_guest")
+
+    yield make
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute("drop owned by crash_guest")
+        connection.execute("drop role crash_guest")
+
+
+def test_a_role_without_createdb_is_told_what_it_lacks(as_clerk: Callable[[str], str], folder: Path) -> None:
+    """And what to do."""
+    with pytest.raises(ConfigurationError, match=r"may not make databases on this server. Give it the right \(ALTER"):
+        crash(folder, as_clerk(""), faults=CUTS)
+
+
+def test_a_role_that_may_not_clone_is_told_what_it_lacks(as_clerk: Callable[[str], str], folder: Path) -> None:
+    """It may make databases, and the original is another's."""
+    with pytest.raises(ConfigurationError, match=r"may not clone(.|\n)*Name its owner or a superuser in --dsn"):
+        crash(folder, as_clerk("createdb"), faults=CUTS)
+
+
+def test_rows_that_a_policy_hides_are_never_taken_for_rows_that_are_not_there(
+    make_database: Callable[..., str], folder: Path
+) -> None:
+    """The owner of the database that may not see every row cannot compare, and is told."""
+    shop = make_database()
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute("drop role if exists crash_owner")
+        connection.execute("create role crash_owner login createdb")
+        connection.execute(SCHEMA.encode())
+        connection.execute("grant all on all tables in schema public to crash_owner")
+        connection.execute("alter table ledger enable row level security")
+        connection.execute("create policy own on ledger using (payment_id = 'none') with check (true)")
+        name = sql.Identifier(str(conninfo_to_dict(shop)["dbname"]))
+        connection.execute(sql.SQL("alter database {} owner to crash_owner").format(name))
+    with pytest.raises(ConfigurationError, match=r"row-level security policy(.|\n)*may read every table"):
+        crash(folder, make_conninfo(shop, user="crash_owner"), faults=CUTS)
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute("alter table ledger disable row level security")
+    report = crash(folder, make_conninfo(shop, user="crash_owner"), faults=(Fault.CUT_AFTER, Fault.TERMINATE))
+    assert ("insert into ledger", "cut-after", "DOUBLED") in unsafe_of(report)
+    assert ours(shop) == []
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute(sql.SQL("alter database {} owner to current_user").format(name))
+        connection.execute("drop owned by crash_owner")
+        connection.execute("drop role crash_owner")
+
+
+def test_only_the_original_s_name_leads_anywhere_and_only_to_a_clone(shop: str, folder: Path) -> None:
+    """A program with another database's name in it is told so, and nothing of it reaches that one."""
+    program = "import psycopg\npsycopg.connect('').execute('select 1')\npsycopg.connect('dbname=postgres')"
+    with pytest.raises(Inconclusive, match=r"leads to the database '[^']+' only, not elsewhere"):
+        crash_python(folder, program, schema="select 1", original_dsn=shop, on_server=True, faults=CUTS)
+    name = conninfo_to_dict(shop)["dbname"]
+    program = f"import psycopg\nwith psycopg.connect('dbname={name}') as c:\n"
+    program += "    assert c.execute('select current_database()').fetchone()[0].startswith('pgonce_crashtest_')\n"
+    program += "    c.execute(\"insert into done values ('x') on conflict do nothing\")"
+    report = crash_python(folder, program, schema="select 1", original_dsn=shop, on_server=True, faults=CUTS)
+    assert report.is_safe, report.sentence
+
+
+def test_a_backend_of_another_database_is_never_ended(shop: str, make_database: Callable[..., str]) -> None:
+    """Its number may have been a clone's a moment ago."""
+    other = make_database()
+    with psycopg.connect(other, autocommit=True) as bystander, psycopg.connect(shop, autocommit=True) as client:
+        terminate(shop, bystander.info.backend_pid, str(conninfo_to_dict(shop)["dbname"]))
+        bystander.execute("select 1")
+        terminate(other, client.info.backend_pid, str(conninfo_to_dict(shop)["dbname"]))
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            client.execute("select 1")
+
+
+def test_a_password_is_handed_on_and_shown_to_nobody(folder: Path, tmp_path: Path) -> None:
+    """Over TCP with SCRAM: the program logs in with the role's own password, and no command line holds it."""
+    (folder / "job.sh").write_text(f"exec '{PSQL}' -Xq -v ON_ERROR_STOP=1 \"$DATABASE_URL\" -f job.sql\n")
+    (folder / "job.sql").write_text("insert into done values ('x') on conflict do nothing")
+    seen = tmp_path / "seen"
+    looks = f"\\! tr '\\0' ' ' < /proc/$PPID/cmdline > {seen}\n"
+    with embedded.scratch(settings={"fsync": "off"}, tcp=True, parent=embedded.memory_folder()) as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute(SCHEMA.encode())
+        made = plan(
+            folder,
+            ["sh", "job.sh"],
+            schema=looks,
+            original_dsn=server.tcp_dsn,
+            on_server=True,
+            faults=(Fault.CUT_AFTER, Fault.TERMINATE),
+        )
+        report = conduct(made, tell=lambda _: None, on_result=lambda *_: None)
+        assert report.is_safe, report.sentence
+        assert all("ended by the time limit" not in result.exits for result in report.results)
+        assert "psql" in seen.read_text()
+        assert str(conninfo_to_dict(server.tcp_dsn)["password"]) not in seen.read_text()
+        assert ours(server.dsn) == []
+
+
+def test_a_connection_that_is_encrypted_is_not_made_another_in_silence(folder: Path, tmp_path: Path) -> None:
+    """The proxy's connection to the server could not be encrypted, so the user has to say that it need not be."""
+    version, openssl = find.version_of(OLDEST), shutil.which("openssl")
+    if version is None or openssl is None:
+        pytest.skip(f"a server with TLS is the one of {OLDEST}, and openssl makes its certificate")
+    binaries = embedded.Binaries(OLDEST, version, "the test")
+    with embedded.scratch(tcp=True, binaries=binaries, parent=embedded.memory_folder()) as server:
+        key, certificate = server.pgdata / "key", server.pgdata / "certificate"
+        argv: list[str | Path] = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+        subprocess.run([*argv, "-keyout", key, "-out", certificate], capture_output=True, check=True)
+        owner = server.pgdata.stat()
+        for file in (key, certificate):
+            file.chmod(0o600)
+            os.chown(file, owner.st_uid, owner.st_gid)
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute(SCHEMA.encode())
+            for setting in ("ssl_cert_file = 'certificate'", "ssl_key_file = 'key'", "ssl = on"):
+                connection.execute(f"alter system set {setting}".encode())
+            connection.execute("select pg_reload_conf()")
+        secret = make_conninfo(server.tcp_dsn, sslmode="require")
+        until(lambda: takes_tls(secret))
+        with pytest.raises(ConfigurationError, match=r"encrypted by TLS(.|\n)*sslmode=disable in --dsn"):
+            crash(folder, secret, faults=CUTS)
+        report = crash(folder, make_conninfo(secret, sslmode="disable"), faults=(Fault.CUT_AFTER,))
+        assert ("insert into ledger", "cut-after", "DOUBLED") in unsafe_of(report)
+
+
+def takes_tls(dsn: str) -> bool:
+    """Say whether a server that has just been told to take TLS does."""
+    try:
+        psycopg.connect(dsn).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def test_a_prepared_transaction_in_a_clone_does_not_keep_it(shop: str, folder: Path) -> None:
+    """It would hold the clone for ever."""
+    script = "select not exists (select from pg_prepared_xacts) as fresh \\gset\n\\if :fresh\nbegin;\n"
+    script += "insert into done values ('x') on conflict do nothing;\nprepare transaction 'left';\n"
+    script += "commit prepared 'left';\n\\endif\n"
+    report = crash(folder, shop, script, faults=(Fault.CUT_BEFORE,))
+    assert any(result.evidence.leftovers for result in report.results)
+
+
+def started(shop: str, project: Path) -> tuple[subprocess.Popen[bytes], list[str]]:
+    """Start a test whose program never ends; return it, with that program's id and working folder."""
+    (project / "schema.sql").write_text("select 1")
+    program = "import os, pathlib, psycopg, time\nwith psycopg.connect('') as c:\n    c.execute('select 1')\n"
+    program += f"    note = pathlib.Path({str(project)!r}, 'told')\n"
+    program += "    note.with_suffix('.new').write_text(f'{os.getpid()} {os.getcwd()}')\n"
+    program += "    note.with_suffix('.new').rename(note)\n    time.sleep(1000)\n"
+    (project / "sleeps.py").write_text(program)
+    environment = os.environ | {"PGUSER": "nobody", "PGHOST": "192.0.2.1"}
+    tester = subprocess.Popen(
+        [sys.executable, "-m", "pgonce", "crashtest", "--dsn", shop, "--on-server", "--", sys.executable, "sleeps.py"],
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
+    until((project / "told").exists)
+    return tester, (project / "told").read_text().split()
+
+
+def janitor_of(tester: int) -> int:
+    """Return the process id of a test's janitor."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+            parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
+        except OSError:
+            continue
+        if b"pgonce.crashtest.janitor" in words and int(parent) == tester:
+            return int(process.name)
+    raise AssertionError("there is no janitor")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_tester_that_is_ended_leaves_nothing_on_the_server(shop: str, tmp_path: Path, number: int) -> None:
+    """Program, folder, janitor and databases are gone soon after the tester, however it ended."""
+    tester, (pid, work) = started(shop, tmp_path)
+    try:
+        janitor = janitor_of(tester.pid)
+        assert len(ours(shop)) >= 3
+        tester.send_signal(number)
+        assert tester.wait(30) == (-9 if number == signal.SIGKILL else 128 + number)
+        until(lambda: gone(int(pid)))
+        until(lambda: gone(janitor))
+        assert ours(shop) == []
+        assert not Path(work).parent.parent.exists()
+    finally:
+        tester.kill()
+        tester.wait()
+
+
+def test_what_a_killed_janitor_left_the_next_start_drops_and_names_and_the_living_keep_theirs(
+    shop: str, tmp_path: Path
+) -> None:
+    """A test that lives is known by its session; one that does not is cleared up after."""
+    projects = [tmp_path / name for name in ("dead", "alive")]
+    for project in projects:
+        project.mkdir()
+    alive, (pid, _) = started(shop, projects[1])
+    of_alive = set(ours(shop))
+    dead, (lost, work) = started(shop, projects[0])
+    left = set(ours(shop)) - of_alive
+    assert len(left) >= 3
+    try:
+        for process in (janitor_of(dead.pid), dead.pid):
+            os.kill(process, signal.SIGKILL)
+        dead.wait()
+        until(lambda: gone(int(lost)))
+        until(lambda: not any(connected(shop, name) for name in left))
+        said: list[str] = []
+        with psycopg.connect(shop, autocommit=True) as connection:
+            guest.clear_up(connection, shop, said.append)
+        assert said == [
+            f"dropped what an earlier crash test, which was killed, had left on the server: {', '.join(sorted(left))}"
+        ]
+        assert set(ours(shop)) == of_alive
+        assert not gone(int(pid)), "the test that lives goes on"
+    finally:
+        for tester in (alive, dead):
+            tester.terminate()
+            tester.wait()
+        shutil.rmtree(Path(work).parents[2])
+
+
+def connected(dsn: str, name: str) -> bool:
+    """Say whether anybody is connected to a database."""
+    with psycopg.connect(dsn) as connection:
+        return connection.execute("select from pg_stat_activity where datname = %s", (name,)).fetchone() is not None
