@@ -127,7 +127,7 @@ def test_an_original_in_use_is_dumped_and_nobody_is_thrown_out(shop: str, folder
     """A session in the original makes a clone impossible; it stays, and another way leads to the same verdict."""
     with psycopg.connect(shop) as somebody:
         somebody.execute("insert into done values ('not committed')")
-        report = crash(folder, shop, faults=CUTS)
+        report = crash(folder, shop, faults=CUTS, jobs=2)
         somebody.execute("select 1")
         somebody.rollback()
     assert unsafe_of(report) == DOUBLED
