@@ -28,6 +28,7 @@ def report_as_dict(report: Report) -> dict[str, Any]:
         "compared": sorted(baseline.compared),
         "effect": list(baseline.effect),
         "left_out": list(baseline.left_out),
+        "references": list(baseline.references),
         "isolated": not report.not_isolated_because,
         "dropped_variables": list(report.dropped),
         "notes": list(baseline.notes),

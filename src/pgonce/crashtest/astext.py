@@ -85,6 +85,8 @@ def context(report: Report) -> Iterator[str]:
     )
     if baseline.left_out:
         yield f"left out, since two clean runs differ there: {', '.join(baseline.left_out)}"
+    if baseline.references:
+        yield f"compared by the row whose key they hold, without a foreign key: {', '.join(baseline.references)}"
     if report.not_isolated_because:
         yield f"the program could reach other hosts ({report.not_isolated_because}); what it did there is not seen"
     yield from baseline.notes

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from pgonce.crashtest import references, workdir
 from pgonce.crashtest import shape as shapes
 from pgonce.crashtest import state as states
-from pgonce.crashtest import workdir
 from pgonce.crashtest.lane import Lane, Ran
 from pgonce.crashtest.limits import CLEAN_S_MAX, KNOCK_S_MAX, RUN_S_MIN, RUN_TIMES_CLEAN, VALUE_CHARACTERS_MAX
 from pgonce.crashtest.points import Met
@@ -52,6 +52,7 @@ class Baseline:
     effect: tuple[str, ...]
     left_out: tuple[str, ...]
     run_s_max: float
+    references: tuple[str, ...] = ()
     again: tuple[Verdict, str] = (Verdict.SAFE, "")
     again_evidence: Evidence = field(default_factory=Evidence)
     again_output: str = ""
@@ -148,6 +149,7 @@ def establish(lane: Lane, rules: Rules, *, limit_s: float | None, tell: Tell) ->
         effect=effect,
         left_out=left_out,
         run_s_max=limit_s or max(RUN_S_MIN, RUN_TIMES_CLEAN * longest),
+        references=references.told(shape),
         notes=notes,
     )
 
@@ -191,12 +193,20 @@ def _what_differs(lane: Lane, rules: Rules) -> tuple[Shape, tuple[str, ...], fro
             left_out[name] = frozenset(columns)
         shape = Shape(left_out=left_out, ignored=ignored)
         still = _differing_tables(first, second, shape, compared)
+        if not still:
+            shape = references.find(
+                (first, second),
+                catalogue,
+                shape,
+                compared,
+                is_same=lambda other: not _differing_tables(first, second, other, compared),
+            )
     if still:
         raise Inconclusive(
             f"two clean runs from the same state leave different rows in {', '.join(still)}, and not only in single "
             "columns, so there is nothing to compare with. Leave them out with --ignore TABLE or --ignore TABLE.COLUMN."
         )
-    told = tuple(f"{name}.{column}" for name, columns in sorted(left_out.items()) for column in sorted(columns))
+    told = tuple(f"{name}.{column}" for name, columns in sorted(shape.left_out.items()) for column in sorted(columns))
     return shape, told, compared
 
 

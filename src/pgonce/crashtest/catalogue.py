@@ -21,7 +21,10 @@ order by n.nspname, c.relname
 COLUMNS = """
 select a.attrelid::bigint, a.attname, a.attnum::integer,
        t.typcategory = 'N' and t.typname in ('int2', 'int4', 'int8', 'numeric', 'float4', 'float8', 'money'),
-       a.attidentity <> '' or coalesce(pg_get_expr(d.adbin, d.adrelid) ~* $$nextval\\(|uuid|ulid|nanoid$$, false)
+       a.attidentity <> '' or coalesce(pg_get_expr(d.adbin, d.adrelid) ~* $$nextval\\(|uuid|ulid|nanoid$$, false),
+       format_type(a.atttypid, a.atttypmod),
+       exists (select from pg_index as i where i.indrelid = a.attrelid and i.indisunique and i.indisvalid
+               and i.indpred is null and i.indnkeyatts = 1 and i.indkey[0] = a.attnum)
 from pg_attribute as a
 join pg_type as t on t.oid = a.atttypid
 left join pg_attrdef as d on d.adrelid = a.attrelid and d.adnum = a.attnum and a.attgenerated = ''
@@ -89,21 +92,24 @@ order by 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, whether its values can be summed, and whether the server makes its values up."""
+    """A column: whether its values can be summed, whether the server makes them up, whether each one is there once."""
 
     name: str
     number: int
     is_number: bool
     is_generated: bool
+    type: str = ""
+    is_unique: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A foreign key: columns here, and the table and columns they point to."""
+    """A foreign key, or what serves as one: columns here, and the table and columns they point to."""
 
     columns: tuple[str, ...]
     target: str
     target_columns: tuple[str, ...]
+    is_declared: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +135,8 @@ def read_catalogue(connection: psycopg.Connection) -> Catalogue:
     found = connection.execute(TABLES.encode()).fetchall()
     oids = [row[0] for row in found]
     columns: dict[int, list[Column]] = {}
-    for oid, name, number, is_number, is_generated in connection.execute(COLUMNS.encode(), (oids,)):
-        columns.setdefault(oid, []).append(Column(name, number, is_number, is_generated))
+    for oid, *column in connection.execute(COLUMNS.encode(), (oids,)):
+        columns.setdefault(oid, []).append(Column(*column))
     bare = {oid: Table(schema, name, tuple(columns.get(oid, ()))) for oid, schema, name, _ in found}
     references: dict[int, list[Reference]] = {}
     for oid, target, keys, target_keys in connection.execute(REFERENCES.encode(), (oids, oids)):

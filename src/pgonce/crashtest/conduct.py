@@ -217,7 +217,16 @@ def _made_of(plan: Plan, lane: Lane, baseline: Baseline) -> str:
     ]
     rules = dataclasses.astuple(plan.rules)
     told = [sorted(part) if isinstance(part, frozenset) else part for part in rules]
-    text = repr((workdir.fingerprint(lane.pristine), states, sorted(baseline.left_out), told, plan.command.assignments))
+    text = repr(
+        (
+            workdir.fingerprint(lane.pristine),
+            states,
+            sorted(baseline.left_out),
+            baseline.references,
+            told,
+            plan.command.assignments,
+        )
+    )
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 

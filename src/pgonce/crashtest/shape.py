@@ -15,16 +15,25 @@ from pgonce.crashtest.catalogue import Catalogue, Reference, Table
 # A reference to a row that itself refers to a row ...: three steps tell rows apart in any schema met so far.
 REFERENCE_DEPTH_MAX = 3
 
-# One value for a reference whose chain is longer, or leads back to where it came from.
+# One value for a reference whose chain is longer, or leads back to where it came from; one for what leads nowhere.
 _SOME_ROW = sql.SQL("'some row'")
+_NO_ROW = sql.SQL("'no such row'")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which columns of which tables are left out because their values differ by themselves."""
+    """Which columns of which tables are left out because their values differ by themselves.
+
+    ``found`` are references that no foreign key declares.
+    """
 
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     ignored: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    found: Mapping[str, tuple[Reference, ...]] = field(default_factory=dict)
+
+    def references(self, table: Table) -> tuple[Reference, ...]:
+        """Return the references of a table, declared and found."""
+        return table.references + self.found.get(table.name, ())
 
     def masked(self, table: Table) -> frozenset[str]:
         """Return the columns of a table that are not compared by their values."""
@@ -33,7 +42,7 @@ class Shape:
 
     def summed(self, table: Table) -> tuple[str, ...]:
         """Return the columns whose sums say whether something was added twice."""
-        out = self.masked(table) | {name for reference in table.references for name in reference.columns}
+        out = self.masked(table) | {name for reference in self.references(table) for name in reference.columns}
         return tuple(column.name for column in table.columns if column.is_number and column.name not in out)
 
 
@@ -42,7 +51,7 @@ def row_text(table: Table, catalogue: Catalogue, shape: Shape, *, alias: str = "
     masked = shape.masked(table)
     told = {
         name: _pointed_to(table, reference, catalogue, shape, alias=alias, depth=depth)
-        for reference in table.references
+        for reference in shape.references(table)
         if reference.target in catalogue and _is_masked(reference, catalogue, shape)
         for name in reference.columns
         if name not in shape.ignored.get(table.name, frozenset())
@@ -72,8 +81,8 @@ def _pointed_to(
     """Return an expression for the row that a reference points to, null where it points nowhere."""
     target = catalogue[reference.target]
     mine = [sql.Identifier(alias, name) for name in reference.columns]
+    nowhere = sql.SQL(" or ").join(sql.SQL("{} is null").format(name) for name in mine)
     if depth >= REFERENCE_DEPTH_MAX or target.name == table.name:
-        nowhere = sql.SQL(" or ").join(sql.SQL("{} is null").format(name) for name in mine)
         return sql.SQL("case when {} then null else {} end").format(nowhere, _SOME_ROW)
     inner = f"x{depth + 1}"
     where = sql.SQL(" and ").join(
@@ -81,7 +90,12 @@ def _pointed_to(
         for theirs, name in zip(reference.target_columns, mine, strict=True)
     )
     text = row_text(target, catalogue, shape, alias=inner, depth=depth + 1)
-    return sql.SQL("(select {} from {} as {} where {})").format(text, relation_of(target), sql.Identifier(inner), where)
+    rows = sql.SQL("select {} as t from {} as {} where {}").format(
+        text, relation_of(target), sql.Identifier(inner), where
+    )
+    if not reference.is_declared:  # nothing keeps the row there, and none but a unique index keeps it single
+        rows = sql.SQL("select string_agg(s.t, ' and ' order by s.t) from ({}) as s").format(rows)
+    return sql.SQL("case when {} then null else coalesce(({}), {}) end").format(nowhere, rows, _NO_ROW)
 
 
 def names_of(pairs: Collection[str], catalogue: Catalogue) -> dict[str, frozenset[str]]:
