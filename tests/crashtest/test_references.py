@@ -76,15 +76,15 @@ def test_a_row_that_points_to_the_wrong_row_is_seen(folder: Path, key: str) -> N
     assert right.is_safe, right.sentence
 
 
-def test_a_value_that_happens_to_be_a_key_is_no_reference(folder: Path) -> None:
-    """Numbers by chance that are among the keys of rows which say something else: left out, as other such numbers."""
+@pytest.mark.parametrize("begin", [1, 10_000])
+def test_a_value_that_happens_to_be_a_key_is_no_reference(folder: Path, begin: int) -> None:
+    """Numbers by chance, among the keys of rows which say something else or beyond them: left out, as other ones."""
     schema = "create table item (id integer generated always as identity primary key, name text);"
     schema += "insert into item (name) select 'item ' || n from generate_series(1, 1000) as n;"
     schema += "create table thrown (name text primary key, dice integer not null);"
     thrown = "import psycopg, random\nwith psycopg.connect('', autocommit=True) as c:\n"
-    thrown += (
-        "    c.execute(\"insert into thrown values ('a', %s) on conflict do nothing\", (random.randint(1, 1000),))\n"
-    )
+    thrown += f"    dice = random.randint({begin}, {begin + 999})\n"
+    thrown += "    c.execute(\"insert into thrown values ('a', %s) on conflict do nothing\", (dice,))\n"
     report = crash_python(folder, thrown, schema=schema, faults=(Fault.CUT_BEFORE, Fault.CUT_AFTER))
     assert report.is_safe, report.sentence
     assert report.baseline.references == ()
