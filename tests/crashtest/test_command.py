@@ -178,6 +178,48 @@ def test_a_test_that_was_stopped_goes_on_where_it_was(project: Path) -> None:
     assert "the results of another command" in other.stderr or "did not connect" in other.stderr
 
 
+SETUP_WITH_A_CLOCK = """
+create table installed (at timestamptz not null default clock_timestamp(), chance float8 not null default random(),
+                        cents integer not null);
+insert into installed (cents) values (7);
+create table seen (what text primary key, at timestamptz, cents integer);
+"""
+
+
+def test_a_set_up_with_a_clock_in_it_does_not_keep_a_test_from_going_on(project: Path) -> None:
+    """What each set-up makes anew tells no two starts apart; everything else does, and is named."""
+    schema = ONE_PAYMENT + SETUP_WITH_A_CLOCK
+    (project / "schema.sql").write_text(schema)
+    (project / "job.sql").write_text(
+        "insert into seen select 'installed', at, cents from installed on conflict do nothing;\n"
+        "update balance set cents = cents + 7 where not exists (select from done);\n"
+        "insert into done values ('x') on conflict do nothing;\n"
+    )
+    chosen = ("--fault", "cut-after", "--resume", "tried.jsonl")
+    first = run(project, *chosen, "-v", "--", *JOB)
+    assert first.returncode == 3, first.stderr
+    kept = (project / "tried.jsonl").read_text().splitlines()
+    assert json.loads(kept[0])["moved"] == {"installed": ["at", "chance"], "seen": ["at"]}
+    (project / "tried.jsonl").write_text("\n".join(kept[:-1]) + "\n")
+    second = run(project, *chosen, "-v", "--", *JOB)
+    assert second.returncode == 3, second.stderr
+    assert second.stderr.count(":cut-after") == 1
+    assert second.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+    (project / "schema.sql").write_text(schema.replace("values (7)", "values (8)"))
+    other_state = run(project, *chosen, "--", *JOB)
+    assert other_state.returncode == 78
+    assert "and of another state (table installed, seen: if its set-up" in other_state.stderr
+    (project / "schema.sql").write_text(schema + "create index on seen (cents);")
+    assert ", and of another schema;" in run(project, *chosen, "--", *JOB).stderr
+    (project / "schema.sql").write_text(schema)
+    (project / "job.sql").write_text((project / "job.sql").read_text() + "-- another program\n")
+    assert (
+        "of another working folder (a program of another content); remove" in run(project, *chosen, "--", *JOB).stderr
+    )
+    (project / "job.sql").write_text((project / "job.sql").read_text().replace("-- another program\n", ""))
+    assert "of another way to compare" in run(project, *chosen, "--ignore", "payment", "--", *JOB).stderr
+
+
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_tested(project: Path) -> None:
     """Nobody waits for a report that has no place."""
     done = run(project, "--html", "no/such/folder/out.html", "--", *JOB)

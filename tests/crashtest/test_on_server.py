@@ -92,6 +92,17 @@ def test_clones_show_what_a_scratch_server_shows(shop: str, folder: Path, jobs: 
     assert any(line.startswith(f"tested in clones of {name!r} on its own server") for line in astext.lines(report))
 
 
+def test_a_test_on_clones_goes_on_where_it_was_stopped(shop: str, folder: Path, tmp_path: Path) -> None:
+    """The clones have other names at every start, and the points the same."""
+    kept = tmp_path / "tried.jsonl"
+    first = crash(folder, shop, faults=CUTS, resume=kept)
+    lines = kept.read_text().splitlines()
+    kept.write_text("\n".join(lines[:-2]) + "\n")
+    second = crash(folder, shop, faults=CUTS, resume=kept)
+    assert len(kept.read_text().splitlines()) == len(lines)
+    assert unsafe_of(second) == unsafe_of(first) == DOUBLED
+
+
 def test_the_oldest_server_can_be_a_host(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> None:
     """PostgreSQL 15, with the programs of a newer release on our side, also where it has to be dumped."""
     version = find.version_of(OLDEST)

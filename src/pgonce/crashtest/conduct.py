@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import queue
 import random
 import threading
@@ -20,7 +19,7 @@ from pgonce.crashtest import base as bases
 from pgonce.crashtest import environment, guest, workdir
 from pgonce.crashtest import lane as lanes
 from pgonce.crashtest.base import Base
-from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish, mark_of
+from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish
 from pgonce.crashtest.copying import Original, from_copy, look_at
 from pgonce.crashtest.explore import Result, Trial, attempt, rerun_without_fault, trials
 from pgonce.crashtest.faults import Fault
@@ -28,7 +27,7 @@ from pgonce.crashtest.lane import Command, Lane
 from pgonce.crashtest.limits import IN_MEMORY_BYTES_MAX, RERUNS, SAMPLE_PER_STATEMENT, TRIES_TO_REACH
 from pgonce.crashtest.points import sample
 from pgonce.crashtest.report import Report
-from pgonce.crashtest.resume import Ledger
+from pgonce.crashtest.resume import Columns, Ledger, made_of, moved_by_setup
 from pgonce.crashtest.state import State, read_state
 from pgonce.crashtest.verdict import Verdict
 from pgonce.errors import ConfigurationError, Inconclusive
@@ -36,6 +35,7 @@ from pgonce.server import memory_folder, scratch
 
 Tell = Callable[[str], None]
 OnResult = Callable[[Result, int, int], None]
+_MakesLane = Callable[[], contextlib.AbstractContextManager[Lane]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,7 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
     """
     began = time.monotonic()
     plan = _with_faults(plan)
+    ledger = Ledger(plan.resume, plan.command.argv)
     with contextlib.ExitStack() as opened:
         original = None
         if plan.original_dsn is not None or plan.original_database is not None:
@@ -86,7 +87,8 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
         todo, left_out = _choose(plan, baseline)
         if not todo:
             raise Inconclusive(_nothing_chosen(plan, baseline))
-        ledger = Ledger(plan.resume, plan.command.argv, made_of=_made_of(plan, first, baseline) if plan.resume else "")
+        if plan.resume is not None:
+            _see_that_it_holds(plan, first, baseline, lane, ledger)
         known = [found for trial in todo if (found := ledger.known(trial)) is not None]
         tried = {result.trial for result in known}
         waiting = [trial for trial in todo if trial not in tried]
@@ -128,9 +130,7 @@ def _with_faults(plan: Plan) -> Plan:
     return dataclasses.replace(plan, faults=plan.faults or possible)
 
 
-def _lanes(
-    plan: Plan, original: Original | None, opened: contextlib.ExitStack, tell: Tell
-) -> Callable[[], contextlib.AbstractContextManager[Lane]]:
+def _lanes(plan: Plan, original: Original | None, opened: contextlib.ExitStack, tell: Tell) -> _MakesLane:
     """Prepare where the lanes will be, and return what makes one."""
     if plan.on_server and original is not None:
         is_small = workdir.bytes_of(plan.command.folder) <= IN_MEMORY_BYTES_MAX
@@ -210,24 +210,17 @@ def _choose(plan: Plan, baseline: Baseline) -> tuple[list[Trial], int]:
     return todo, len(every) - len(todo)
 
 
-def _made_of(plan: Plan, lane: Lane, baseline: Baseline) -> str:
-    """Return a digest of everything that the results depend on: the program's folder, the states, the rules."""
-    states = [
-        (name, mark_of(state, name)) for state in (baseline.before, baseline.clean) for name in sorted(state.tables)
-    ]
-    rules = dataclasses.astuple(plan.rules)
-    told = [sorted(part) if isinstance(part, frozenset) else part for part in rules]
-    text = repr(
-        (
-            workdir.fingerprint(lane.pristine),
-            states,
-            sorted(baseline.left_out),
-            baseline.references,
-            told,
-            plan.command.assignments,
-        )
-    )
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+def _see_that_it_holds(plan: Plan, first: Lane, baseline: Baseline, lane: _MakesLane, ledger: Ledger) -> None:
+    """See that what an earlier start found still holds. Raises ConfigurationError.
+
+    A set-up is made once more, to see what differs by itself at each; a clone on the server is never made so again.
+    """
+    moved: Columns = {}
+    if plan.setup and not plan.on_server:
+        with lane() as other:
+            moved = moved_by_setup(first, other, baseline, plan.rules, limit_s=plan.limit_s)
+    known = ledger.moved if ledger.moved is not None else moved
+    ledger.begin(made_of(first, baseline, plan.rules, plan.command.assignments, known), moved=moved)
 
 
 def _nothing_chosen(plan: Plan, baseline: Baseline) -> str:
