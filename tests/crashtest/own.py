@@ -48,12 +48,18 @@ ACCOUNTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A command, what was done before it, and with which exit codes it says that all is well."""
+    """A command, what was done before it, and with which exit codes it says that all is well.
+
+    Where what it writes is another thing in each clone, ``invariants`` say what has to hold, also after a clean run;
+    ``noted`` is SQL that notes down before it what they need.
+    """
 
     name: str
     argv: tuple[str, ...]
     before: tuple[tuple[str, ...], ...] = ()
     ok_exits: frozenset[int] = frozenset({0})
+    noted: str = ""
+    invariants: tuple[str, ...] = ()
 
 
 INIT = ("db", "init")
@@ -61,6 +67,24 @@ RUN = ("run", "payments.csv", *JOB)
 SETTLE = ("--effect", "settle.sql")
 REFUSED = (INIT, (*RUN, "--effect", "refused.sql", "--checkpoint", "item"))
 BUSY = (INIT, *[(*RUN, "--effect", "busy.sql", "--backoff", "0.001")] * 3)
+
+# A run that was finished elsewhere is confirmed in this database, which is another one in each clone. All else stays.
+HERE = (
+    "select concat_ws('/', system_identifier, d.oid, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))"
+    " from pg_database as d, pg_control_system() where d.datname = current_database()"
+)
+ROWS = (
+    "select 'run' as what, to_jsonb(r) #- '{outcome,cluster}' as told from pgonce.run as r"
+    " union all select 'event', to_jsonb(e) from pgonce.event as e"
+    " union all select 'effect', to_jsonb(e) from pgonce.effect as e"
+    " union all select 'finding', to_jsonb(f) from pgonce.finding as f"
+    " union all select 'start', to_jsonb(s) from pgonce.start as s"
+)
+CONFIRMED = (
+    f"select r.run_id from pgonce.run as r where r.outcome ->> 'cluster' is distinct from ({HERE})",
+    f"({ROWS}) except all table noted",
+    f"table noted except all ({ROWS})",
+)
 
 CASES = (
     Case(name="db-init", argv=INIT),
@@ -92,6 +116,13 @@ CASES = (
         argv=("job", "change", "settle", *JOB[2:], *SETTLE, "--why", "it settles now"),
         before=(INIT, RUN),
     ),
+    Case(
+        name="reconcile",
+        argv=("reconcile",),
+        before=(INIT, (*RUN, *SETTLE), ("run", "more.csv", *JOB, *SETTLE)),
+        noted=f"create table noted as {ROWS};",
+        invariants=CONFIRMED,
+    ),
 )
 
 
@@ -109,7 +140,7 @@ def crash(
     work.mkdir()
     for name, text in FILES.items():
         (work / name).write_text(text)
-    (folder / "setup.sql").write_text(_state_before(case, work))
+    (folder / "setup.sql").write_text(f"{_state_before(case, work)}\nset search_path = public;\n{case.noted}\n")
     return conduct(
         Plan(
             command=Command(argv=tuple(command_of(("pgonce", *case.argv))), folder=work),
@@ -118,6 +149,8 @@ def crash(
                 log_tables=LOG_TABLES if case.before else frozenset(),
                 ignore=IGNORED if case.before else frozenset(),
                 ok_exits=case.ok_exits,
+                invariants=case.invariants,
+                invariants_only=bool(case.invariants),
             ),
             faults=tuple(faults),
             per_statement=per_statement,

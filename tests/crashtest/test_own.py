@@ -22,6 +22,14 @@ def test_some_points_of_a_run_are_safe(tmp_path: Path) -> None:
     assert "pgonce.event" in report.baseline.effect
 
 
+def test_some_points_of_a_reconciliation_are_safe(tmp_path: Path) -> None:
+    """It writes, too: runs that were finished elsewhere are confirmed, and nothing else changes."""
+    (case,) = (case for case in own.CASES if case.name == "reconcile")
+    report = own.crash(case, tmp_path, faults=(Fault.CUT_BEFORE,), points_max=POINTS)
+    assert report.is_safe, report.sentence
+    assert any(met.words.startswith('update "pgonce".run') for met in report.baseline.met)
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("case", own.CASES, ids=lambda case: case.name)
