@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from crashtest.programs import INSERT_THEN_MARK_SQL, PSQL, SCHEMA, crash_psql, crash_python, plan, unsafe_of
 from pgonce import server as embedded
-from pgonce.crashtest import astext, guest
+from pgonce.crashtest import astext, dropping, guest
 from pgonce.crashtest.base import PLAIN
 from pgonce.crashtest.conduct import conduct
 from pgonce.crashtest.faults import Fault
@@ -124,6 +124,51 @@ def test_the_oldest_server_can_be_a_host(tmp_path_factory: pytest.TempPathFactor
         assert unsafe_of(report) == DOUBLED
         assert "dumped and restored, not cloned" in " ".join(report.baseline.notes)
         assert ours(dsn) == []
+
+
+def test_a_database_that_is_read_only_for_others_is_cloned_all_the_same(
+    make_database: Callable[..., str], folder: Path
+) -> None:
+    """The clones have its setting, so the program meets it, and the making of databases does not."""
+    dsn = make_database()
+    name = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(SCHEMA.encode())
+        connection.execute(sql.SQL("alter database {} set default_transaction_read_only = on").format(name))
+    with pytest.raises(Inconclusive, match="in a read-only transaction"):
+        crash(folder, dsn, faults=CUTS)
+    report = crash(folder, dsn, f"set default_transaction_read_only = off;{INSERT_THEN_MARK_SQL}", faults=CUTS)
+    assert unsafe_of(report) == DOUBLED
+    assert ours(dsn) == []
+
+
+def test_a_tester_that_is_killed_while_the_original_is_cloned_leaves_nothing(shop: str, tmp_path: Path) -> None:
+    """The server goes on with the clone for a while; the janitor does not go before that is over."""
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute("create table large as select repeat('x', 1000) as v from generate_series(1, 100000)")
+    tester = subprocess.Popen(
+        [sys.executable, "-m", "pgonce", "crashtest", "--dsn", shop, "--on-server", "--empty-workdir", "--", "true"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with psycopg.connect(make_conninfo(shop, dbname="postgres"), autocommit=True) as connection:
+            name = str(conninfo_to_dict(shop)["dbname"])
+            active = "select pid from pg_stat_activity where state = 'active' and starts_with(query, 'create database')"
+            active += " and query like %s"
+            until(lambda: connection.execute(active, (f'%template "{name}"%',)).fetchone())
+            janitor = janitor_of(tester.pid)
+            tester.kill()
+            tester.wait()
+            until(lambda: gone(janitor))
+            assert ours(shop) == []
+            assert not connection.execute(active, (f'%template "{name}"%',)).fetchone()
+    finally:
+        tester.kill()
+        tester.wait()
+        with psycopg.connect(shop, autocommit=True) as connection:
+            connection.execute("drop table large")
 
 
 def test_a_crash_of_a_server_that_serves_others_is_refused(folder: Path) -> None:
@@ -365,17 +410,19 @@ def test_what_a_killed_janitor_left_the_next_start_drops_and_names_and_the_livin
         until(lambda: not any(connected(shop, name) for name in left))
         said: list[str] = []
         with psycopg.connect(shop, autocommit=True) as connection:
+            tokens = [dropping.token_of(min(names)) for names in (of_alive, left)]
+            assert [dropping.is_alive(connection, token) for token in tokens] == [True, False]
             guest.clear_up(connection, shop, said.append)
         assert said == [
             f"dropped what an earlier crash test, which was killed, had left on the server: {', '.join(sorted(left))}"
         ]
         assert set(ours(shop)) == of_alive
+        assert not Path(work).parents[2].exists()
         assert not gone(int(pid)), "the test that lives goes on"
     finally:
         for tester in (alive, dead):
             tester.terminate()
             tester.wait()
-        shutil.rmtree(Path(work).parents[2])
 
 
 def connected(dsn: str, name: str) -> bool:

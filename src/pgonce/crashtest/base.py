@@ -40,10 +40,11 @@ order by c.oid
 """
 
 # Values are told in the same words, whatever the database's own settings are; a row that a policy would hide from the
-# role that compares is an error, never a row less; and no limit of the server's ends a connection that stands by.
+# role that compares is an error, never a row less; and nothing that is set for the database or the role hinders us.
 PLAIN = (
     "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
     " -c row_security=off -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0"
+    " -c default_transaction_read_only=off"
 )
 
 SETTINGS = {

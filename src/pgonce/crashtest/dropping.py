@@ -31,6 +31,11 @@ def new_token() -> str:
     return secrets.token_hex(TOKEN_BYTES)
 
 
+def token_of(name: str) -> str:
+    """Return the token in the name of a database of ours."""
+    return name[len(PREFIX) : len(PREFIX) + 2 * TOKEN_BYTES]
+
+
 def marker(token: str) -> str:
     """Return what the session is called that says that a test lives."""
     return f"pgonce crashtest {token}"
@@ -42,6 +47,14 @@ def names(connection: psycopg.Connection, token: str) -> list[str]:
         "select datname from pg_database where starts_with(datname, %s) order by datname", (f"{PREFIX}{token}_",)
     )
     return [str(row[0]) for row in rows]
+
+
+def is_alive(connection: psycopg.Connection, token: str) -> bool:
+    """Say whether a session of a test, other than this one, is still at work, such as at making a database."""
+    found = connection.execute(
+        "select from pg_stat_activity where application_name = %s and pid <> pg_backend_pid()", (marker(token),)
+    )
+    return found.fetchone() is not None
 
 
 def left_behind(connection: psycopg.Connection) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from pgonce.crashtest.base import Base, clone_sql, run_psql, settings_of
 from pgonce.crashtest.copying import READ_ONLY, Original, checked, privileges_of
 from pgonce.crashtest.janitor import Janitor
 from pgonce.errors import ConfigurationError, Unreachable
-from pgonce.server import Binaries, find_binaries
+from pgonce.server import Binaries, find_binaries, memory_folder
 
 Tell = Callable[[str], None]
 
@@ -191,10 +192,12 @@ def hosting(original: Original, *, folder: Path | None, tell: Tell) -> Iterator[
         if version[0] < MAJOR_MIN:
             raise ConfigurationError(f"--on-server needs PostgreSQL {MAJOR_MIN} or newer; this is {version[0]}")
         clear_up(connection, dsn, tell)
-        made = Path(tempfile.mkdtemp(prefix="pgonce-crashtest-", dir=folder))
-        places = [make_conninfo(dsn, dbname=name, application_name=marker) for name in (original.database, "postgres")]
+        connection.execute("set default_transaction_read_only = off")  # for the making of databases of our own
+        made = _folder_of(token, folder)
+        made.mkdir(mode=0o700)
+        places = [make_conninfo(dsn, dbname=name, application_name=marker) for name in ("postgres", original.database)]
         janitor = Janitor(dsns=places, token=token, folder=made)
-        with _ended(janitor, original):
+        with _ended(janitor, original), connection:
             host = Hosting(original, dsn=dsn, token=token, folder=made, version=version)
             _make_desk(connection, host.desk, original)
             host.dsn = make_conninfo(dsn, dbname=host.desk)
@@ -204,12 +207,17 @@ def hosting(original: Original, *, folder: Path | None, tell: Tell) -> Iterator[
 
 
 def clear_up(connection: psycopg.Connection, dsn: str, tell: Tell) -> None:
-    """Drop what tests left that were killed together with their janitor, and tell. Safe to re-run: yes."""
+    """Drop what tests left that were killed together with their janitor, and tell; their folders on this machine, too.
+
+    Safe to re-run: yes.
+    """
     dropped, kept = [], []
     for name in dropping.left_behind(connection):
         try:
             dropping.drop(connection, name, dsn=dsn)
             dropped.append(name)
+            for folder in (memory_folder(), None):
+                shutil.rmtree(_folder_of(dropping.token_of(name), folder), ignore_errors=True)
         except psycopg.Error as error:
             kept.append(f"{name} ({str(error).strip()})")
     if dropped:
@@ -246,6 +254,10 @@ def _connected(dsn: str, marker: str) -> Iterator[None]:
     with contextlib.closing(standing):
         standing.execute("set idle_session_timeout = 0")
         yield
+
+
+def _folder_of(token: str, folder: Path | None) -> Path:
+    return (folder or Path(tempfile.gettempdir())) / f"pgonce-crashtest-{token}"
 
 
 def _make_desk(connection: psycopg.Connection, name: str, original: Original) -> None:

@@ -88,7 +88,7 @@ def clear(dsns: list[str], token: str) -> list[str]:
                     with contextlib.suppress(psycopg.Error):  # the others are dropped all the same
                         dropping.drop(connection, name, dsn=dsn)
                 left = dropping.names(connection, token)
-                if not left:
+                if not left and not dropping.is_alive(connection, token):
                     return []
         if time.monotonic() > until:
             return left
