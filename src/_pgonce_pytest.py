@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pgonce.crashtest.conduct import Plan
+    from pgonce.crashtest.plan import Plan
     from pgonce.crashtest.report import Report
 
 HOW = (
@@ -93,14 +93,16 @@ class CrashTest:
             report = conduct(self._plan(tuple(argv)), tell=lambda _: None, on_result=lambda *_: None)
         except Inconclusive as error:
             pytest.fail(f"it could not be tested: {error}", pytrace=False)
+        if report.stopped_by:
+            raise KeyboardInterrupt
         self._judge(report)
         return report
 
     def _plan(self, argv: tuple[str, ...]) -> Plan:
         from pgonce.crashtest.baseline import Rules
-        from pgonce.crashtest.conduct import Plan
         from pgonce.crashtest.faults import Fault
         from pgonce.crashtest.lane import Command
+        from pgonce.crashtest.plan import Plan
 
         given: dict[str, Any] = {}
         for marker in reversed(list(self._request.node.iter_markers("pgonce_crash"))):

@@ -17,9 +17,10 @@ from pathlib import Path
 from pgonce import server as embedded
 from pgonce.crashtest import astext
 from pgonce.crashtest.baseline import Rules
-from pgonce.crashtest.conduct import Plan, conduct
+from pgonce.crashtest.conduct import conduct
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command
+from pgonce.crashtest.plan import Plan
 from pgonce.crashtest.report import Report
 from pgonce.errors import Inconclusive
 from zoo.running import command_of, environment_for

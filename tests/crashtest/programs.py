@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pgonce.crashtest.baseline import Rules
-from pgonce.crashtest.conduct import Plan, conduct
+from pgonce.crashtest.conduct import conduct
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command
+from pgonce.crashtest.plan import Plan
 from pgonce.crashtest.report import Report
 from pgonce.crashtest.verdict import Verdict
 from pgonce.server import find_binaries

@@ -50,7 +50,7 @@ def run(project: Path, *arguments: str, environment: dict[str, str] | None = Non
 def test_a_wrong_program_ends_with_3_and_says_where_why_and_what_to_do(project: Path) -> None:
     """The report names statement, place, rows, cure and how to see it again; the last line sums up."""
     done = run(
-        project, "--fault", "cut-after", "--html", "out.html", "--junit", "out.xml", "--", sys.executable, "wrong.py"
+        project, "--fault", "cut-after", "--report", "out.html", "--junit", "out.xml", "--", sys.executable, "wrong.py"
     )
     assert done.returncode == 3, done.stderr
     lines = done.stdout.splitlines()
@@ -59,10 +59,10 @@ def test_a_wrong_program_ends_with_3_and_says_where_why_and_what_to_do(project: 
     assert "DOUBLED at " in told
     assert "statement: insert into ledger (payment_id, amount) values ($1, $2)" in told
     assert "place: a transaction of its own (number 2 of its connection)" in told
-    assert "+ amount=50, payment_id=P-1   (2 times, 1 after a clean run)" in told
+    assert "+ amount=50, payment_id=P-1   (2 times, once after a clean run)" in told
     assert "cure: Commit the effect and the note" in told
     assert "left out, since two clean runs differ there: ledger.at" in told
-    point = re.search(r"again: --only (\w+:cut-after)", told)
+    point = re.search(r"again: the same command with --only (\w+:cut-after)", told)
     assert point is not None
     again = run(project, "--only", point[1], "-q", "--", sys.executable, "wrong.py")
     assert again.returncode == 3
@@ -222,7 +222,7 @@ def test_a_set_up_with_a_clock_in_it_does_not_keep_a_test_from_going_on(project:
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_tested(project: Path) -> None:
     """Nobody waits for a report that has no place."""
-    done = run(project, "--html", "no/such/folder/out.html", "--", *JOB)
+    done = run(project, "--report", "no/such/folder/out.html", "--", *JOB)
     assert done.returncode == 78
     assert "cannot write 'no/such/folder/out.html'" in done.stderr
 

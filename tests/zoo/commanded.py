@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgonce.crashtest.baseline import Rules
-from pgonce.crashtest.conduct import Plan, conduct
+from pgonce.crashtest.conduct import conduct
 from pgonce.crashtest.explore import Result
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command
+from pgonce.crashtest.plan import Plan
 from pgonce.crashtest.points import Point
 from pgonce.crashtest.report import Report
 from pgonce.errors import Inconclusive

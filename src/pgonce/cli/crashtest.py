@@ -20,11 +20,12 @@ from pgonce.crashtest import asjunit, astext
 from pgonce.crashtest import page as aspage
 from pgonce.crashtest.asjson import report_as_dict
 from pgonce.crashtest.baseline import Rules
-from pgonce.crashtest.conduct import Plan, conduct
+from pgonce.crashtest.conduct import conduct
 from pgonce.crashtest.explore import Result
 from pgonce.crashtest.faults import Fault
 from pgonce.crashtest.lane import Command
 from pgonce.crashtest.limits import RERUNS, SAMPLE_PER_STATEMENT
+from pgonce.crashtest.plan import Plan
 from pgonce.errors import ConfigurationError
 
 # Between two lines of progress; a person looks up now and then.
@@ -75,7 +76,8 @@ _OPTIONS = (
     click.option("--resume", type=_PATH, metavar="FILE", help="Keep what was tried here, and go on from it."),
     click.option("--seed", type=int, default=0, show_default=True, help="For what is chosen by chance."),
     click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Servers at work at once."),
-    click.option("--html", "html", type=_FILE, metavar="FILE", help="Write the report as one HTML page."),
+    click.option("--report", "html", type=_FILE, metavar="FILE", help="Write the report as one HTML page."),
+    click.option("--html", "html", type=_FILE, hidden=True),
     click.option("--junit", "junit", type=_FILE, metavar="FILE", help="Write the report as JUnit XML."),
     click.option("-v", "--verbose", is_flag=True, help="Tell every trial, and every fault in full."),
 )
@@ -116,6 +118,15 @@ def crashtest(command: tuple[str, ...], as_json: bool, quiet: bool, verbose: boo
     else:
         for line in astext.lines(report, verbose=verbose):
             click.echo(printable(line))
+    if report.stopped_by:
+        kept = options["resume"]
+        how = (
+            f"what was tried is kept in {kept}: the same command goes on"
+            if kept
+            else "with --resume FILE it could go on"
+        )
+        talk.tell(f"stopped; {how}")
+        return report.stopped_by
     if report.is_proven_unsafe:
         return CHECK_FOUND_SOMETHING
     return COMPLETE if report.is_safe else INCONCLUSIVE

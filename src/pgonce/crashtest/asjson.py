@@ -25,6 +25,8 @@ def report_as_dict(report: Report) -> dict[str, Any]:
         "took_s": round(report.took_s, 3),
         "points_met": report.points_met,
         "trials_left_out": report.left_out,
+        "points_not_tried": report.points_untried,
+        "stopped": bool(report.stopped_by),
         "compared": sorted(baseline.compared),
         "effect": list(baseline.effect),
         "left_out": list(baseline.left_out),

@@ -26,7 +26,7 @@ def lines(report: Report, *, verbose: bool = False) -> Iterator[str]:
         yield from detail(report, result)
     if len(report.unsafe) > len(shown):
         yield ""
-        yield f"{len(report.unsafe) - len(shown)} more of the same kind: in the grid above, in --json and --html"
+        yield f"{len(report.unsafe) - len(shown)} more of the same kind: in the grid above, in --json and --report"
     yield ""
     yield from context(report)
     yield report.sentence
@@ -104,7 +104,8 @@ def context(report: Report) -> Iterator[str]:
 
 def row_marks(row: Row) -> str:
     """Say how often a row is there and how often it should be."""
-    return f"{row.now} times, {row.clean} after a clean run" + (f", {row.before} before" if row.before else "")
+    before = f", {_times(row.before)} before" if row.before else ""
+    return f"{_times(row.now)}, {_times(row.clean)} after a clean run{before}"
 
 
 def row_words(text: str) -> str:
@@ -136,6 +137,10 @@ def _rows(one: TableDifference) -> Iterator[str]:
         yield f"    {sign} {row_words(row.text)}   ({row_marks(row)})"
     if len(one.rows) > ROWS_SHOWN_MAX:
         yield f"    ... and at least {len(one.rows) - ROWS_SHOWN_MAX} more rows"
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
 def _value(value: object) -> str:

@@ -70,8 +70,10 @@ def probe(lane: Lane) -> None:
         )
     if not knocked:
         raise Inconclusive(
-            f"the program did not connect to the database it was given (PGHOST, PGPORT, DATABASE_URL ... name it), so "
-            f"it was not tested. Hand its address over with --env NAME={{dsn}}, --template FILE or --listen PORT."
+            "the program did not connect to the database it was given, so it was not tested: it ended, or "
+            f"{KNOCK_S_MAX:.0f} s passed, before it asked for a connection there. If it fails before, mend it (--env "
+            "NAME=VALUE sets a variable). If it looks for its database elsewhere than PGHOST, PGPORT and DATABASE_URL "
+            "say, hand the address over with --env NAME={dsn}, --template FILE or --listen PORT."
             f"{_said(output)}"
         )
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import queue
-import random
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,13 +18,13 @@ from pgonce.crashtest import base as bases
 from pgonce.crashtest import environment, guest, workdir
 from pgonce.crashtest import lane as lanes
 from pgonce.crashtest.base import Base
-from pgonce.crashtest.baseline import Baseline, Rules, clean_run, establish
+from pgonce.crashtest.baseline import Baseline, clean_run, establish
 from pgonce.crashtest.copying import Original, from_copy, look_at
 from pgonce.crashtest.explore import Result, Trial, attempt, rerun_without_fault, trials
 from pgonce.crashtest.faults import Fault
-from pgonce.crashtest.lane import Command, Lane
-from pgonce.crashtest.limits import IN_MEMORY_BYTES_MAX, RERUNS, SAMPLE_PER_STATEMENT, TRIES_TO_REACH
-from pgonce.crashtest.points import sample
+from pgonce.crashtest.lane import Lane
+from pgonce.crashtest.limits import IN_MEMORY_BYTES_MAX, TRIES_TO_REACH
+from pgonce.crashtest.plan import Plan, choose, nothing_chosen, points_of
 from pgonce.crashtest.report import Report
 from pgonce.crashtest.resume import Columns, Ledger, made_of, moved_by_setup
 from pgonce.crashtest.state import State, read_state
@@ -35,35 +34,10 @@ from pgonce.server import memory_folder, scratch
 
 Tell = Callable[[str], None]
 OnResult = Callable[[Result, int, int], None]
+# What a shell says of a program that Ctrl-C ended.
+INTERRUPTED = 128 + signal.SIGINT
+
 _MakesLane = Callable[[], contextlib.AbstractContextManager[Lane]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to test and how thoroughly.
-
-    ``setup`` are SQL files; ``original_dsn`` and ``original_database`` name a database that is copied before them, or
-    with ``on_server`` cloned where it is. No ``faults`` are all that can be tried there.
-    ``per_statement`` None tries every occurrence; ``points_max`` and ``time_s_max`` bound the whole; ``only`` are ids
-    of points, alone or with a fault; ``resume`` is a file that keeps what was tried.
-    """
-
-    command: Command
-    setup: tuple[Path, ...] = ()
-    original_dsn: str | None = None
-    original_database: str | None = None
-    on_server: bool = False
-    rules: Rules = field(default_factory=Rules)
-    faults: tuple[Fault, ...] = ()
-    only: frozenset[str] = frozenset()
-    per_statement: int | None = SAMPLE_PER_STATEMENT
-    points_max: int | None = None
-    time_s_max: float | None = None
-    limit_s: float | None = None
-    reruns: int = RERUNS
-    jobs: int = 1
-    seed: int = 0
-    resume: Path | None = None
 
 
 def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
@@ -84,9 +58,10 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
         baseline = establish(first, plan.rules, limit_s=plan.limit_s, tell=tell)
         baseline = rerun_without_fault(first, baseline, plan.rules)
         baseline = dataclasses.replace(baseline, notes=(*first.base.notes, *baseline.notes))
-        todo, left_out = _choose(plan, baseline)
+        _tell_of_again(baseline, tell)
+        todo, unbounded = choose(plan, baseline)
         if not todo:
-            raise Inconclusive(_nothing_chosen(plan, baseline))
+            raise Inconclusive(nothing_chosen(plan, baseline))
         if plan.resume is not None:
             _see_that_it_holds(plan, first, baseline, lane, ledger)
         known = [found for trial in todo if (found := ledger.known(trial)) is not None]
@@ -95,25 +70,44 @@ def conduct(plan: Plan, *, tell: Tell, on_result: OnResult) -> Report:
         others = [opened.enter_context(lane()) for _ in range(min(plan.jobs, len(waiting)) - 1)]
         baselines = [baseline, *(_baseline_of(other, plan, baseline) for other in others)]
         stop_at = began + plan.time_s_max if plan.time_s_max is not None else None
-        results = list(known)
-        for result in _spread([first, *others], plan, baselines, waiting, stop_at):
-            results.append(result)
-            ledger.keep(result)
-            on_result(result, len(results), len(todo))
-        order = {trial: number for number, trial in enumerate(todo)}
+        results, stopped_by = list(known), 0
+        try:
+            with contextlib.closing(_spread([first, *others], plan, baselines, waiting, stop_at, tell)) as coming:
+                for result in coming:
+                    results.append(result)
+                    ledger.keep(result)
+                    on_result(result, len(results), len(todo))
+        except (KeyboardInterrupt, SystemExit) as stop:
+            if not results:
+                raise
+            stopped_by = INTERRUPTED if isinstance(stop, KeyboardInterrupt) else int(stop.code or 1)
+        every = trials(baseline.met, plan.faults)
+        order = {trial: number for number, trial in enumerate(every)}
         results.sort(key=lambda result: order[result.trial])
         return Report(
             argv=plan.command.argv,
             baseline=baseline,
             results=tuple(results),
             points_met=len(baseline.met),
-            left_out=left_out + len(todo) - len(results),
+            left_out=0 if plan.only else len(every) - len(results),
+            points_untried=len(unbounded - points_of(result.trial for result in results)),
+            stopped_by=stopped_by,
+            trials_chosen=len(todo),
             took_s=time.monotonic() - began,
             seed=plan.seed,
             faults=plan.faults,
             server=".".join(map(str, first.base.server.version)),
             not_isolated_because=first.not_isolated_because,
             dropped=first.dropped,
+        )
+
+
+def _tell_of_again(baseline: Baseline, tell: Tell) -> None:
+    verdict, why = baseline.again
+    if verdict.is_unsafe:
+        tell(
+            f"{verdict.value} by a second run without any fault: {why}. So it is not safe to run again; what "
+            "follows shows where else. Ctrl-C ends it with a report"
         )
 
 
@@ -194,22 +188,6 @@ def _base(plan: Plan, original: Original | None, parent: Path | None) -> Iterato
             yield base
 
 
-def _choose(plan: Plan, baseline: Baseline) -> tuple[list[Trial], int]:
-    """Choose the trials; return them, and how many possible ones are left out."""
-    every = trials(baseline.met, plan.faults)
-    if plan.only:
-        return trials(baseline.met, plan.faults, plan.only), 0
-    met = sample(baseline.met, per_group=plan.per_statement, seed=plan.seed)
-    chance = random.Random(plan.seed)  # noqa: S311 (a choice that has to be repeatable)
-    if plan.points_max is not None and len(met) > plan.points_max:
-        kept = set(chance.sample(range(len(met)), plan.points_max))
-        met = [one for number, one in enumerate(met) if number in kept]
-    todo = trials(met, plan.faults)
-    if plan.time_s_max is not None:
-        chance.shuffle(todo)
-    return todo, len(every) - len(todo)
-
-
 def _see_that_it_holds(plan: Plan, first: Lane, baseline: Baseline, lane: _MakesLane, ledger: Ledger) -> None:
     """See that what an earlier start found still holds. Raises ConfigurationError.
 
@@ -221,13 +199,6 @@ def _see_that_it_holds(plan: Plan, first: Lane, baseline: Baseline, lane: _Makes
             moved = moved_by_setup(first, other, baseline, plan.rules, limit_s=plan.limit_s)
     known = ledger.moved if ledger.moved is not None else moved
     ledger.begin(made_of(first, baseline, plan.rules, plan.command.assignments, known), moved=moved)
-
-
-def _nothing_chosen(plan: Plan, baseline: Baseline) -> str:
-    if plan.only:
-        known = ", ".join(dict.fromkeys(one.point.id for one in baseline.met[:20]))
-        return f"no point of a clean run is called {', '.join(sorted(plan.only))}; there are: {known}"
-    return "none of the chosen faults can happen at any point of the program"
 
 
 def _baseline_of(lane: Lane, plan: Plan, baseline: Baseline) -> Baseline:
@@ -257,8 +228,13 @@ def _counts(state: State, name: str) -> tuple[int, dict[str, Decimal]] | None:
 
 
 def _spread(
-    all_lanes: Sequence[Lane], plan: Plan, baselines: Sequence[Baseline], todo: Sequence[Trial], stop_at: float | None
-) -> Iterator[Result]:
+    all_lanes: Sequence[Lane],
+    plan: Plan,
+    baselines: Sequence[Baseline],
+    todo: Sequence[Trial],
+    stop_at: float | None,
+    tell: Tell,
+) -> Generator[Result]:
     """Let every lane take trials until none is left or the time is over; yield results as they come."""
     waiting: queue.SimpleQueue[Trial] = queue.SimpleQueue()
     for trial in todo:
@@ -290,6 +266,9 @@ def _spread(
                 raise found
             else:
                 yield found
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        tell("stopping when the trial in hand has ended; asked once more, at once")
+        raise
     finally:
         stopped.set()
         for thread in threads:

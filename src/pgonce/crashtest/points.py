@@ -47,6 +47,9 @@ _QUIET = re.compile(
 )
 
 
+_READS = re.compile(r"(?:select|table|values|with|fetch|declare|close|explain|execute)\b", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A place: on connections that begin with ``label``, the ``nth`` time that ``text`` comes."""
@@ -82,6 +85,15 @@ class Met:
             Kind.COPY_DONE: "(end of the COPY data)",
             Kind.COPY_FAIL: "(COPY given up)",
         }.get(self.boundary.kind, text.rstrip("; ") or "(an empty message)")
+
+    @property
+    def weight(self) -> int:
+        """Say how much may depend on a fault here, 0 the most: what writes and COMMIT, what may write, the rest."""
+        if self.boundary.kind in (Kind.STARTUP, Kind.TERMINATE):
+            return 2
+        if self.boundary.is_commit:
+            return 0
+        return 2 if _QUIET.match(self.point.text) else 1 if _READS.match(self.point.text) else 0
 
 
 @dataclass(slots=True)

@@ -14,7 +14,11 @@ from pgonce.crashtest.verdict import Verdict, worst
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything that a test showed. ``left_out`` counts trials that sampling or a limit left out."""
+    """Everything that a test showed. ``left_out`` counts trials that sampling or a limit left out.
+
+    ``points_untried`` counts the points that a bound left out or that were not come to; ``stopped_by`` is the exit code
+    of a test that was asked to end before it had made the ``trials_chosen``, else 0.
+    """
 
     argv: tuple[str, ...]
     baseline: Baseline
@@ -27,6 +31,9 @@ class Report:
     server: str
     not_isolated_because: str = ""
     dropped: tuple[str, ...] = ()
+    points_untried: int = 0
+    stopped_by: int = 0
+    trials_chosen: int = 0
 
     @property
     def command(self) -> str:
@@ -59,7 +66,7 @@ class Report:
     @property
     def is_safe(self) -> bool:
         """Say whether everything that was to be tried was tried, and was safe."""
-        return bool(self.results) and not self.is_proven_unsafe and not self.unreached
+        return bool(self.results) and not self.stopped_by and not self.is_proven_unsafe and not self.unreached
 
     @property
     def sentence(self) -> str:
@@ -73,6 +80,15 @@ class Report:
         if self.unreached:
             count = len({result.trial.met.point.id for result in self.unreached})
             told += f"; {count} points were not reached, and that is not SAFE"
+        if self.points_untried:
+            told += f"; {self.points_untried} more {'was' if self.points_untried == 1 else 'were'} not tried"
+        if self.too_early and not self.is_proven_unsafe:
+            told += (
+                f"; but in {self.too_early} trials it said that all is well before its work was done, and nobody would "
+                "have run it again"
+            )
+        if self.stopped_by:
+            told = f"stopped as asked after {len(self.results)} of {self.trials_chosen} trials. {told}"
         return told
 
     @property
@@ -102,5 +118,5 @@ class Report:
         return self.points[point_id][0].trial.met
 
     def replay(self, result: Result) -> str:
-        """Return what to add to the command to try this alone."""
-        return f"--only {result.trial.name}"
+        """Say how to try this alone."""
+        return f"the same command with --only {result.trial.name}"
