@@ -77,7 +77,6 @@ _OPTIONS = (
     click.option("--seed", type=int, default=0, show_default=True, help="For what is chosen by chance."),
     click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Servers at work at once."),
     click.option("--report", "html", type=_FILE, metavar="FILE", help="Write the report as one HTML page."),
-    click.option("--html", "html", type=_FILE, hidden=True),
     click.option("--junit", "junit", type=_FILE, metavar="FILE", help="Write the report as JUnit XML."),
     click.option("-v", "--verbose", is_flag=True, help="Tell every trial, and every fault in full."),
 )
