@@ -143,13 +143,12 @@ def test_a_database_that_is_away_or_not_ours_is_told_as_such(logged: Desk, tmp_p
 
 def test_a_standby_is_no_answer(logged: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAILURES 2.2: what a server in recovery says is not final; it is waited for a primary, and then unknown."""
-    from pgonce.db import failure
-    from pgonce.db.session import Session
+    from pgonce.db import failure, session
 
-    def on_standby(session: Session, transaction: object, deadline: object) -> None:
+    def on_standby(_transaction: object, _deadline: object, _label: str) -> None:
         raise failure.standby("test server")
 
-    monkeypatch.setattr(Session, "_bound", on_standby)
+    monkeypatch.setattr(session, "bound", on_standby)
     with pytest.raises(OutcomeUnknown, match="could not be read on a primary"):
         resolve(logged.make_clerk(), Question(deadline_s=0.3))
 

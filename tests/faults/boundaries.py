@@ -72,7 +72,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A command to be failed everywhere. ``code`` is how it ends, ``again`` how it ends when all is done already.
+    """A command to be failed everywhere. ``code`` is how it ends, also when all is done already.
 
     ``{folder}`` in arguments is where FILES lie. ``reads`` names the input; ``effects`` is the number and the sum in
     cents of all effects at the end, ``balances`` what the accounts come to. ``is_fresh`` begins with an empty database.
@@ -85,7 +85,6 @@ class Scenario:
     arguments: tuple[str, ...]
     before: tuple[Before, ...] = ()
     code: int = 0
-    again: int | None = None
     reads: str = ""
     effects: tuple[int, int] = (0, 0)
     balances: str = ""
@@ -95,11 +94,6 @@ class Scenario:
     only_reads: bool = False
     by_copy: bool = False
     by_workers: bool = False
-
-    @property
-    def code_again(self) -> int:
-        """The exit code when all is done already."""
-        return self.code if self.again is None else self.again
 
 
 _DEFINITION = ("--key", "id", "--amount", "cents")
@@ -194,7 +188,7 @@ SCENARIOS = (
         arguments=_applying("payments.csv", command="adopt"),
         **{**_PAYMENTS, "effects": (3, 1230)},
     ),
-    Scenario(name="events-reopen", arguments=_REOPEN, before=_BAD_ACCOUNT, again=1, history=1, **_BISECTED),
+    Scenario(name="events-reopen", arguments=_REOPEN, before=_BAD_ACCOUNT, history=1, **_BISECTED),
     Scenario(
         name="events-reopen-all",
         arguments=("events", "reopen", "--all-failed", "--yes", *_WHY),
@@ -202,7 +196,7 @@ SCENARIOS = (
         history=2,
         **_BISECTED,
     ),
-    Scenario(name="events-amend", arguments=_AMEND, before=_BAD_ACCOUNT, again=1, history=1, **_BISECTED),
+    Scenario(name="events-amend", arguments=_AMEND, before=_BAD_ACCOUNT, history=1, **_BISECTED),
     Scenario(
         name="retry-pending",
         arguments=("retry", "--pending", "--budget", "2", *_WHY),

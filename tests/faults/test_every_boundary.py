@@ -68,7 +68,7 @@ def loop_over(server: AnyServer, template: str) -> LoopOver:
                 fingerprint=functools.partial(fingerprint, scenario, folder=folder),
                 judge=functools.partial(judge, scenario),
                 folder=folder / "s",
-                accepted=frozenset({scenario.code, scenario.code_again}),
+                accepted=frozenset({scenario.code}),
                 wants=wants,
             ).run()
 
