@@ -15,7 +15,7 @@ import pytest
 
 from database.jobs import Desk, Watching, clerk_on, in_thread, until, until_blocked
 from database.pooling import PROGRAM, pooler
-from database.working import PATIENT_S, no_worker_is_left
+from database.working import PATIENT_S, no_worker_is_left, role_of_few
 from pgonce.db import keeping as keeping_module
 from pgonce.db import session as session_module
 from pgonce.db import watchdog as watchdog_module
@@ -326,17 +326,13 @@ def test_what_stops_a_run_leaves_no_lock_of_the_effect(desk: Desk) -> None:
 
 def test_the_run_gets_a_connection_from_its_workers(desk: Desk) -> None:
     """A role with as few connections as workers, which have taken all of them when the run itself needs one again."""
-    database = desk.one("select current_database()")
-    role = f"few_{database[-12:]}"
-    desk.sql(f"create role {role} login connection limit 2; grant all on schema pgonce to {role}")
-    desk.sql(f"grant all on all tables in schema pgonce to {role}")
-    desk.sql(f"grant all on all sequences in schema pgonce to {role}")
+    role = role_of_few(desk)
     desk.sql(f"create sequence tried; grant all on tried to {role}")
     desk.sql(
         """create function fail_once() returns void language plpgsql as
         $$ begin if nextval('public.tried') = 12 then raise exception 'no' using errcode = '40001'; end if; end $$"""
     )
-    clerk = clerk_on(psycopg.conninfo.make_conninfo(desk.dsn, user=role, dbname=database))
+    clerk = clerk_on(psycopg.conninfo.make_conninfo(desk.dsn, user=role))
 
     def after(number: int) -> None:
         if number == 3:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from database.jobs import Desk, Watching, clerk_on, in_thread, until, until_blocked
-from database.working import PATIENT_S, no_worker_is_left, waiting_in_turn, writing
+from database.working import PATIENT_S, no_worker_is_left, role_of_few, waiting_in_turn, writing
 from pgonce.db.transaction import Transaction
 from pgonce.engine import run as run_module
 from pgonce.engine import workers as workers_module
@@ -301,14 +301,10 @@ def test_letting_go_rolls_back(desk: Desk) -> None:
 
 def test_with_too_few_connections_the_run_goes_on_with_what_it_has(desk: Desk) -> None:
     """A role may have two connections, and three workers are asked for: one works, which is said once."""
-    database = desk.one("select current_database()")
-    role = f"few_{database[-12:]}"
-    desk.sql(f"create role {role} login connection limit 2; grant all on schema pgonce to {role}")
-    desk.sql(f"grant all on all tables in schema pgonce to {role}")
-    desk.sql(f"grant all on all sequences in schema pgonce to {role}")
+    role = role_of_few(desk)
     said: list[str] = []
     try:
-        clerk = clerk_on(psycopg.conninfo.make_conninfo(desk.dsn, user=role, dbname=database))
+        clerk = clerk_on(psycopg.conninfo.make_conninfo(desk.dsn, user=role))
         clerk.session._tell = said.append
         path = desk.csv([(f"{number:02}", 1, "") for number in range(40)])
         with patch.object(workers_module, "CONNECT_S_MAX", 0.5):

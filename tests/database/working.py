@@ -45,3 +45,12 @@ def no_worker_is_left(desk: Desk) -> None:
         ),
         "the end of every transaction",
     )
+
+
+def role_of_few(desk: Desk) -> str:
+    """Make a role that may run jobs and may have two connections; the test drops it."""
+    role = f"few_{desk.one('select current_database()')[-12:]}"
+    desk.sql(f"create role {role} login connection limit 2; grant all on schema pgonce to {role}")
+    desk.sql(f"grant all on all tables in schema pgonce to {role}")
+    desk.sql(f"grant all on all sequences in schema pgonce to {role}")
+    return role

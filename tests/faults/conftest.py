@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from conftest import make_clerk
 from faults.kills import install_gates
+from faults.ledger import ReachProxy, proxies_in, with_ledger
 from pgonce import server as embedded
 from pgonce.db.schema import migrate
 from servers_plugin import chosen_binaries, create_database, drop_database
@@ -46,3 +48,15 @@ def own_server(mortal: tuple[embedded.ScratchServer, str]) -> Iterator[OwnServer
     yield OwnServer(server, dsn)
     server.start()
     drop_database(server, dsn)
+
+
+@pytest.fixture
+def ledger(empty_database: str) -> str:
+    """Give the direct dsn of a database with one table to write to."""
+    return with_ledger(empty_database)
+
+
+@pytest.fixture
+def through(tmp_path: Path) -> ReachProxy:
+    """Give a context manager of a proxy in front of a dsn's server, and the dsn through it."""
+    return proxies_in(tmp_path)

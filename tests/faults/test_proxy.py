@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -12,22 +11,10 @@ from psycopg import errors
 from faults.harness import (
     wait_until,
 )
-from faults.ledger import ReachProxy, insert_and_commit, once, proxies_in, rows, with_ledger
+from faults.ledger import ReachProxy, insert_and_commit, once, rows
 from pgonce.crashtest import boundary as at
 from pgonce.crashtest.proxy import Proxy
 from pgonce.crashtest.wire import Kind
-
-
-@pytest.fixture
-def ledger(empty_database: str) -> str:
-    """Give the direct dsn of a database with one table to write to."""
-    return with_ledger(empty_database)
-
-
-@pytest.fixture
-def through(tmp_path: Path) -> ReachProxy:
-    """Give a context manager of a proxy in front of a dsn's server, and the dsn through it."""
-    return proxies_in(tmp_path)
 
 
 @pytest.mark.parametrize("is_tcp", [False, True], ids=["unix", "tcp"])

@@ -6,7 +6,6 @@ import select
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ import psycopg
 import pytest
 
 from faults.harness import wait_until
-from faults.ledger import ReachProxy, once, proxies_in, rows, with_ledger
+from faults.ledger import ReachProxy, once, rows
 from pgonce.crashtest import boundary as at
 from pgonce.crashtest import clientstream, peer, session
 from pgonce.crashtest.points import Tracker, Trail
@@ -22,18 +21,6 @@ from pgonce.crashtest.wire import Kind
 from pgonce.errors import ConfigurationError
 
 STATEMENTS = 200
-
-
-@pytest.fixture
-def ledger(empty_database: str) -> str:
-    """Give the direct dsn of a database with one table to write to."""
-    return with_ledger(empty_database)
-
-
-@pytest.fixture
-def through(tmp_path: Path) -> ReachProxy:
-    """Give a context manager of a proxy in front of a dsn's server, and the dsn through it."""
-    return proxies_in(tmp_path)
 
 
 class CountedSocket:
@@ -78,7 +65,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
     def make(self: peer.Peer, sock: socket.socket) -> None:
         made(self, sock)
-        self.sock = CountedSocket(sock, counted)  # type: ignore[assignment]
+        self.sock = CountedSocket(sock, counted)
 
     monkeypatch.setattr(peer.Peer, "__init__", make)
     monkeypatch.setattr(peer, "TURN_S", 60.0)

@@ -23,24 +23,12 @@ from faults.harness import (
     wait_until,
     wait_until_quiet,
 )
-from faults.ledger import ReachProxy, insert_and_commit, once, proxies_in, rows, with_ledger
+from faults.ledger import ReachProxy, insert_and_commit, once, rows
 from pgonce.crashtest import boundary as at
 from pgonce.crashtest import wire
 from pgonce.crashtest.boundary import PASS, Action, Boundary
 from pgonce.crashtest.wire import Kind
 from pgonce.errors import ConfigurationError
-
-
-@pytest.fixture
-def ledger(empty_database: str) -> str:
-    """Give the direct dsn of a database with one table to write to."""
-    return with_ledger(empty_database)
-
-
-@pytest.fixture
-def through(tmp_path: Path) -> ReachProxy:
-    """Give a context manager of a proxy in front of a dsn's server, and the dsn through it."""
-    return proxies_in(tmp_path)
 
 
 @pytest.mark.parametrize(("action", "expected"), [(at.CUT_BEFORE, []), (at.CUT_AFTER, [(1, 100)])])
